@@ -28,7 +28,7 @@ import numpy as np
 
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import changes
-from ragpulse_collector.api.models import Overview
+from ragpulse_collector.api.models import Buckets
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -404,7 +404,7 @@ def _changed_days(days: int, *, requests: int, by_day: float, sigma: float, slow
 
 def _changed(store: EmbeddedStore, end: datetime, span: timedelta, **params: Any) -> list[str]:
     """The metrics of which the overview of a range reports a change."""
-    query = Overview.parse({"from": end - span, "to": end, **params}).query(end)
+    query = Buckets.parse({"from": end - span, "to": end, **params}).query(end)
     return [shift.metric for shift in changes(Snapshot(store, query))]
 
 

@@ -23,9 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.analysis.cache import Snapshots
-from ragpulse_collector.api.measures import measures
+from ragpulse_collector.api.operations import Operations, declared
+from ragpulse_collector.operations import figures
 from ragpulse_collector.records import Batch
-from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.settings.lead import Lead
+from ragpulse_collector.store import EmbeddedStore, Store
+from ragpulse_collector.store.protocol import Clock
 
 END = datetime(2026, 11, 20, 12)
 Asked = tuple[str, dict[str, Any]]
@@ -130,8 +133,13 @@ class Viewer:
     def forget(self) -> None:
         """Empty the cache."""
         snapshots = Snapshots(self._store, timer=lambda: self._now.timestamp())
-        known = measures(self._store, lambda: self._now, lambda: "faithfulness", snapshots)
-        self._operations = {one.name: one for one in known}
+        services = {
+            Store: lambda: self._store,
+            Clock: lambda: lambda: self._now,
+            Lead: lambda: lambda: "faithfulness",
+            Snapshots: lambda: snapshots,
+        }
+        self._operations = {one.name: one for one in Operations(declared(figures), services)}
 
     def first(self, *asked: Asked) -> None:
         """Answer with an empty cache."""

@@ -42,8 +42,8 @@ from statistics import median, quantiles
 from _sending import Sending
 from _served import Server, elapsed_s, get
 
-from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
+from ragpulse_collector.operations.traces import trace_list
 from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 from ragpulse_collector.store import EmbeddedStore
 
@@ -281,7 +281,7 @@ with tempfile.TemporaryDirectory() as folder:
         params, times = TraceList.parse({"limit": limit}), []
         for _ in range(60):
             begun = time.process_time()
-            answer = json_response(trace_list(store, params))
+            answer = json_response(trace_list(store, str, params))
             times.append(time.process_time() - begun)
         print(median(times) * 1e3, len(answer.body))
     store.close()

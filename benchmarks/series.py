@@ -28,7 +28,7 @@ from queries import END
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
-from ragpulse_collector.api.models import Overview
+from ragpulse_collector.api.models import Buckets
 from ragpulse_collector.store import EmbeddedStore
 
 EVALUATORS = ("groundedness", "context_utilization", "citation_check", "refusal")
@@ -94,7 +94,7 @@ class Viewer:
     """Views the page again and again, ten seconds apart by its own clock, so that every snapshot is too old."""
 
     def __init__(self, store: EmbeddedStore, params: dict[str, Any]) -> None:
-        self._store, self._params, self._now = store, Overview.parse(params), END
+        self._store, self._params, self._now = store, Buckets.parse(params), END
         self._snapshots = Snapshots(store, timer=lambda: self._now.timestamp())
 
     def view(self) -> None:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.api.drafts import ReplayDraft
 from ragpulse_collector.api.http import plain
-from ragpulse_collector.api.measures import measures
-from ragpulse_collector.api.models import Filters
-from ragpulse_collector.app.replays import replay_request
+from ragpulse_collector.api.models import Filters, LastWeek
+from ragpulse_collector.api.operations import Operations, declared
 from ragpulse_collector.evaluation.replay import ReplayRequest
+from ragpulse_collector.operations import figures
 from ragpulse_collector.refusals import ApiError, Invalid
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 
 
 def query_of(params: Mapping[str, Any], now: datetime) -> Query:
@@ -23,11 +25,23 @@ def query_of(params: Mapping[str, Any], now: datetime) -> Query:
     return Filters.parse(params).query(now)
 
 
+def measures(store: Store, clock: Clock = utc_now, lead: str = "", *, snapshots: Snapshots | None = None) -> Operations:
+    """Return the operations that measure, over a store without a collector."""
+    services = {
+        Store: lambda: store,
+        Clock: lambda: clock,
+        Lead: lambda: lambda: lead,
+        Snapshots: lambda: snapshots or Snapshots(store),
+        Settings: Settings,
+    }
+    return Operations(declared(figures), services)
+
+
 def ask(
     store: Store, name: str, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now, lead: str = ""
 ) -> Any:
     """Return the content of the JSON answer to `GET <name>`; raises a Refusal, Invalid also for wrong parameters."""
-    operation = next(one for one in measures(store, clock, lambda: lead) if one.name == f"GET {name}")
+    operation = next(one for one in measures(store, clock, lead) if one.name == f"GET {name}")
     try:
         parsed = operation.params.parse(params)
     except ApiError as error:
@@ -37,4 +51,10 @@ def ask(
 
 def replay_of(*evaluators: str, clock: datetime, **params: Any) -> ReplayRequest:
     """What `POST replays` with these parameters asks for."""
-    return replay_request(ReplayDraft.parse({"evaluators": list(evaluators), **params}), clock)
+    limits = {
+        name: params.pop(name)
+        for name in ("judge", "prompts", "loads", "limit", "max_usd", "external")
+        if name in params
+    }
+    choice = LastWeek.parse(params)
+    return ReplayRequest(query=choice.query(clock), evaluators=evaluators, where=choice.where, **limits)

@@ -21,10 +21,10 @@ from typing import Any
 import orjson
 from stored_units import create_empty
 
-from ragpulse_collector.api.handlers.traces import session_list, trace_list
 from ragpulse_collector.api.http import plain
-from ragpulse_collector.api.models import SessionList, TraceList
+from ragpulse_collector.api.models import Filters, TraceList
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.operations.traces import session_list, trace_list
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.settings import Price
@@ -289,9 +289,9 @@ def _digests(store: Store) -> dict[str, str]:
         found |= {f"{name}.{column}": _digest([record[column] for record in records])
                   for column in rows.columns if column not in _IGNORED}  # fmt: skip
     for choice in _LISTS:
-        found[f"list {choice['sort']}"] = _digest(plain(trace_list(store, TraceList.parse(choice))))
-    newest = plain(trace_list(store, TraceList.parse({"facets": True, "total": True, "q": "item"})))
-    sessions = plain(session_list(store, SessionList.parse({"limit": 500})))
+        found[f"list {choice['sort']}"] = _digest(plain(trace_list(store, str, TraceList.parse(choice))))
+    newest = plain(trace_list(store, str, TraceList.parse({"facets": True, "total": True, "q": "item"})))
+    sessions = plain(session_list(store, str, Filters(), limit=500))
     return found | {"list facets": _digest(newest), "list sessions": _digest(sessions)}
 
 

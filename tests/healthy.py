@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ragpulse_collector.api.handlers.health import (
+from ragpulse_collector.api.health import (
     CollectorStatus,
     Database,
     DiskSpace,

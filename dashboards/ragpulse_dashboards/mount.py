@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from ragpulse._record.credentials import CARD, EMAIL, KEYS
-from ragpulse_collector.api.handlers.trace import TraceParts
+from ragpulse_collector.operations.trace import TraceParts
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.words.figures import interval
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer

@@ -20,9 +20,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector import zones
-from ragpulse_collector.api.handlers.rules import EvaluatorList
 from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
+from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.words.times import address_time, placed
 

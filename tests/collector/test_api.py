@@ -19,9 +19,10 @@ from traffic import rag_trace, send
 from waiting import until
 
 import ragpulse_dashboards
+from ragpulse_collector.analysis.answers import Done
 from ragpulse_collector.api.guard import Guard, Keys
-from ragpulse_collector.api.models import TraceDetail
-from ragpulse_collector.api.operations import Operation, Operations, routes
+from ragpulse_collector.api.operations import Operations, operation, routes
+from ragpulse_collector.api.params import TraceId
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Busy
@@ -370,8 +371,8 @@ def test_the_chart_of_a_name_whose_scores_are_gone_is_empty(collector: Start) ->
     until(client, "select 1 from scores where evaluator = 'thumbs'")
     client.call("POST prune", {"trace": f"{1:032x}"})
     assert client.call("POST sql", {"query": "select count(*) from scores"})["rows"] == [[0]]
-    for operation in ("GET metrics", "GET explain"):
-        client.call(operation, {"name": "quality:thumbs"})
+    for name in ("GET metrics", "GET explain"):
+        client.call(name, {"name": "quality:thumbs"})
     with pytest.raises(ClientError, match="did you mean 'thumbs'"):
         client.call("GET metrics", {"name": "quality:thums"})
     with pytest.raises(ClientError, match="no evaluator 'stars'"):
@@ -394,11 +395,12 @@ def test_the_chart_of_a_monitor_is_empty_before_its_first_score(collector: Start
 def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     """503 with Retry-After and the reason, from the API and from a page."""
 
-    def run(params: object) -> None:
-        raise Busy(f"busy with {len(str(params))} letters", retry_after_s=3)
+    @operation("GET traces/{trace_id}")
+    def run(trace_id: TraceId, only: str | None = None, spans: str | None = None) -> Done:
+        """Never answer."""
+        raise Busy(f"busy with {trace_id} {only} {spans}", retry_after_s=3)
 
-    asked = Operation("GET traces/{trace_id}", run, "Never answers.", TraceDetail)
-    table = Operations([asked])
+    table = Operations(run.operations)  # type: ignore[attr-defined]
     app = Starlette(routes=[*routes(table), *ragpulse_dashboards.routes(table.call)])
     guard = Guard(app, settings=CollectorSettings(), keys=Keys(CollectorSettings()))
     client = TestClient(guard, base_url="http://127.0.0.1")

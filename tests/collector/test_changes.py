@@ -11,8 +11,8 @@ import pytest
 from asking import ask
 from stored_units import T0, Units, open_store, trace_id, uniform
 
-from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
+from ragpulse_collector.operations.traces import trace_list
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 TOTAL = 480
@@ -153,7 +153,7 @@ def test_only_what_an_evaluator_fails_is_failing(store: EmbeddedStore) -> None:
     units.save()
 
     def listed(**asked: str) -> list[str]:
-        return [row.trace_id for row in trace_list(store, TraceList.parse(asked)).traces]
+        return [row.trace_id for row in trace_list(store, str, TraceList.parse(asked)).traces]
 
     assert listed(failing="true") == [trace_id(1)]
     assert listed(failing="false") == [trace_id(0)]

@@ -17,10 +17,10 @@ from stored_units import open_store
 
 from ragpulse_collector.api import copies as copying
 from ragpulse_collector.api.copies import Copies
-from ragpulse_collector.api.handlers import data
-from ragpulse_collector.api.models import Export, TraceFile
-from ragpulse_collector.api.params import Params
+from ragpulse_collector.api.models import TraceChoice
+from ragpulse_collector.operations import data
 from ragpulse_collector.refusals import Busy
+from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.protocol import CannotWrite
 from ragpulse_collector.store.reading import outbox_folder
@@ -31,9 +31,9 @@ def _left(store: EmbeddedStore) -> list[Path]:
 
 
 MAKERS: dict[str, Callable[[EmbeddedStore, Copies], Any]] = {
-    "snapshot": lambda store, copies: data.snapshot_file(store, copies, Params()),
-    "export": lambda store, copies: data.export_archive(store, copies, Export()),
-    "traces": lambda store, copies: data.traces_file(store, copies, TraceFile(), max_rows=10),
+    "snapshot": lambda store, copies: data.snapshot_file(store, copies),
+    "export": lambda store, copies: data.export_archive(store, copies),
+    "traces": lambda store, copies: data.traces_file(store, copies, str, Settings(), TraceChoice()),
 }
 
 

@@ -12,8 +12,8 @@ from healthy import HEALTHY
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.handlers.health import RECENT, Pace, faults
-from ragpulse_collector.api.handlers.status import disk, pace
+from ragpulse_collector.api.health import RECENT, Pace, faults
+from ragpulse_collector.api.status import disk, pace
 from ragpulse_collector.cli.look import diagnose
 from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -25,7 +25,7 @@ SENTENCE = "the collector failed to answer; its log has the reason"
 def raising(error: Exception) -> Callable[..., NoReturn]:
     """Return what an operation runs."""
 
-    def run(*_: Any) -> NoReturn:
+    def run() -> NoReturn:
         raise error
 
     return run
@@ -50,7 +50,7 @@ def raising(error: Exception) -> Callable[..., NoReturn]:
 async def test_a_refusal_has_its_status_and_sentence(refusal: Refusal, status: int) -> None:
     """Whoever raises it decides; `Retry-After` is sent only where waiting helps."""
     with pytest.raises(ApiError) as refused:
-        await perform(Operation("GET x", raising(refusal), "x"), {})
+        await perform(Operation("GET x", raising(refusal)), {})
     assert (refused.value.status, refused.value.message) == (status, "write a number")
     assert refused.value.headers == ({"Retry-After": "7"} if status == 503 else {})
 
@@ -60,7 +60,7 @@ async def test_a_refusal_has_its_status_and_sentence(refusal: Refusal, status: i
 async def test_built_in_exceptions_carry_no_status(bug: Exception) -> None:
     """A lookup that fails inside an operation is no 404."""
     with pytest.raises(type(bug)) as raised:
-        await perform(Operation("GET x", raising(bug), "x"), {})
+        await perform(Operation("GET x", raising(bug)), {})
     assert raised.value is bug
 
 

@@ -36,9 +36,9 @@ import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
 from ragpulse_collector.analysis.quality import Measured
-from ragpulse_collector.api.handlers.health import Fault, Rejected, RuleMoney
-from ragpulse_collector.api.handlers.status import ExportedQuality, render
+from ragpulse_collector.api.health import Fault, Rejected, RuleMoney
 from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.api.status import ExportedQuality, render
 from ragpulse_collector.app.server import BoundedProtocol
 from ragpulse_collector.client import Client, ClientError, connect
 

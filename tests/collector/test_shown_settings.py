@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 from stored_units import create_empty
 
-from ragpulse_collector.api.handlers.settings import (
+from ragpulse_collector.api.params import Params
+from ragpulse_collector.api.shown_settings import (
     ADDRESSES,
     PUBLIC,
     ShownSettings,
@@ -19,7 +20,6 @@ from ragpulse_collector.api.handlers.settings import (
     shown_db,
     shown_settings,
 )
-from ragpulse_collector.api.params import Params
 from ragpulse_collector.app import Collector
 from ragpulse_collector.configuration import lines_of, load_settings
 from ragpulse_collector.settings import EvaluatorSpec, Settings, SettingsError

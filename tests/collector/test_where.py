@@ -15,10 +15,10 @@ from stored_units import Units, create_empty, open_store
 
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.api.copies import Download
-from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.api.operations import ApiError
 from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.operations.traces import trace_list
 from ragpulse_collector.sampling import Rule
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Rows
@@ -92,9 +92,9 @@ def test_a_condition_that_fails_on_a_row_does_not_hold(tmp_path: Path, where: st
     units.unit(1, query="Why?")
     units.save()
     given = {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
-    assert trace_list(store, TraceList.parse(given))
+    assert trace_list(store, str, TraceList.parse(given))
     assert ask(store, "overview", given)
-    assert trace_list(store, TraceList.parse({"where": where})).traces == []
+    assert trace_list(store, str, TraceList.parse({"where": where})).traces == []
     store.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import measures
 from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.analysis.answers import Uncertain
@@ -18,7 +19,6 @@ from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.topics.drift import QuestionDrift
-from ragpulse_collector.api.measures import measures
 from ragpulse_collector.monitoring.headline import headline
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState

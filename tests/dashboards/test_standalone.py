@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragpulse._record.credentials import redact_keys
-from ragpulse_collector.api.handlers.trace import TraceParts
+from ragpulse_collector.operations.trace import TraceParts
 from ragpulse_dashboards import standalone
 from ragpulse_dashboards.mount import redacted
 

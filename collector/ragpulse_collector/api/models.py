@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta, tzinfo
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ragpulse_collector.analysis.limits import Measure
 from ragpulse_collector.analysis.query import (
+    Moment,
     Query,
     columns_of,
     every,
@@ -22,15 +22,12 @@ from ragpulse_collector.analysis.query import (
     with_words,
 )
 from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
-from ragpulse_collector.analysis.why.documents import DocumentSort
 from ragpulse_collector.api.params import (
-    Duration,
+    EvaluatorName,
     LocalZone,
     Many,
     Metadata,
-    Names,
     Params,
-    SpanChoice,
     Step,
     Time,
     TraceId,
@@ -43,7 +40,6 @@ from ragpulse_collector.store.queries.traces import Filter, bound_to
 HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
 
-Count = Annotated[int, Field(ge=1)]
 PageSize = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
@@ -71,8 +67,6 @@ class Filters(Range):
 
     BACK: ClassVar[str] = "24h"
     """The length of the range without `from`."""
-    NOT_FILTERS: ClassVar[Sequence[str]] = ()
-    """Names of columns that mean something else here."""
     service: Many = []
     environment: Many = []
     model: Many = []
@@ -108,20 +102,25 @@ class Filters(Range):
         """Return the store to read: a `where` runs under the limits of users' SQL."""
         return store.limited() if self.where else store
 
-    def query(self, now: datetime) -> Query:
+    def asked(self, store: Store, now: datetime, group_by: Iterable[str] = ()) -> tuple[Store, Query]:
+        """Return the store to read and what the request covers; raises Invalid."""
+        query = self.query(now, group_by)
+        return query.reader(store), query
+
+    def query(self, now: datetime, group_by: Iterable[str] = (), since: Moment = None) -> Query:
         """Return what the request covers; raises Invalid."""
         return Query(
-            window=self.window(now),
+            window=self.window(now, since),
             filters=self.filters(),
-            groups=columns_of(getattr(self, "group_by", ())),
+            groups=columns_of(group_by),
             now=now,
             bound=self.bound(),
             asked=(self.from_, self.to),
         )
 
-    def window(self, now: datetime) -> Window:
+    def window(self, now: datetime, since: Moment = None) -> Window:
         """Return the range; raises Invalid."""
-        return window_between(self.from_, self.to, now=now, back=self.BACK, zone=self.zone)
+        return window_between(self.from_ or since, self.to, now=now, back=self.BACK, zone=self.zone)
 
     def bound(self) -> Filter:
         """Return the filter of the caller's key; raises Invalid for a `where`, which could look past it."""
@@ -132,7 +131,7 @@ class Filters(Range):
 
     def filters(self) -> Filter:
         """Return all filters, that of the caller's key among them; raises Invalid."""
-        columns = (name for name in DIMENSIONS if name not in ("error", *self.NOT_FILTERS))
+        columns = (name for name in DIMENSIONS if name not in ("error", *self.OWN))
         wanted = {name: getattr(self, name) for name in (*columns, "tag")}
         metadata = {f"metadata.{key}": values for key, values in self.metadata.items()}
         return every((
@@ -148,6 +147,12 @@ class LastWeek(Filters):
     BACK = "7d"
 
 
+class Last90Days(Filters):
+    """Filters, over ninety days without `from`."""
+
+    BACK = "90d"
+
+
 class Buckets(Filters):
     """Filters, and the width of the points."""
 
@@ -156,17 +161,19 @@ class Buckets(Filters):
     step: Step | None = None
     width: int | None = Field(None, ge=1, description="The most points, where `step` is `auto`.")
 
-    def window(self, now: datetime) -> Window:
+    def window(self, now: datetime, since: Moment = None) -> Window:
         """Return the range in buckets; raises Invalid."""
         step, width = self.step or "auto", self.width or self.WIDTH
-        return window_between(self.from_, self.to, now=now, back=self.BACK, step=step, width=width, zone=self.zone)
+        return window_between(
+            self.from_ or since, self.to, now=now, back=self.BACK, step=step, width=width, zone=self.zone
+        )
 
 
 class TraceChoice(Filters):
     """The traces of a list, and their order."""
 
     sort: Sort = "time"
-    evaluator: str | None = None
+    evaluator: EvaluatorName | None = None
     outcome: Outcome | None = Field(None, description="The outcome of a trace with `evaluator`.")
     evaluated_from: Time | None = Field(None, description="With `outcome`: only evaluations since this time.")
     document: str | None = Field(None, description="Only traces that retrieved this document.")
@@ -191,19 +198,10 @@ class TraceList(TraceChoice):
     total: bool = Field(False, description="Also count the traces on all pages.")
 
 
-class SessionList(Filters):
-    """`GET sessions`: sessions with a turn that passes the filters."""
+class WeekInBuckets(Buckets):
+    """Filters and the width of the points, over seven days without `from`."""
 
-    sort: Literal["time", "cost", "worst"] = "time"
-    evaluator: str | None = Field(None, description="`worst` is by this evaluator; default: the one that leads.")
-    limit: PageSize = DEFAULT_LIMIT
-    offset: int = Field(0, ge=0, le=MAX_OFFSET, description="`next` of an earlier answer.")
-
-
-class TraceFile(TraceChoice):
-    """`GET export/traces`."""
-
-    format: Literal["parquet"] = "parquet"
+    BACK = "7d"
 
 
 class OneTrace(Params):
@@ -211,210 +209,3 @@ class OneTrace(Params):
 
     trace_id: TraceId
     at: Time | None = Field(None, description="The start time; it makes the look-up cheap.")
-
-
-class TraceDetail(OneTrace):
-    """`GET traces/{trace_id}`."""
-
-    only: Literal["trace", "rest"] | None = None
-    spans: SpanChoice | None = None
-
-
-class Sql(Params):
-    """`POST sql`."""
-
-    query: str = Field(min_length=1, description="Exactly one read-only SELECT.")
-    params: list[Any] = []
-
-
-class Cached(Buckets):
-    """Figures that several requests share."""
-
-    max_age: float | None = Field(None, ge=0, description="Accept figures up to this many seconds old.")
-
-
-class Metrics(Cached):
-    """`GET metrics`."""
-
-    NOT_FILTERS = ("name",)
-    name: str | list[str] = Field(description="A metric, or several.")  # type: ignore[assignment]
-    group_by: Names = []
-    corrected: bool = Field(False, description="Correct quality by people's labels.")
-    assisted_by: str | None = Field(None, description="An evaluator that scored everything; it narrows the intervals.")
-
-    def metrics(self) -> Sequence[str]:
-        """Return the metrics by name."""
-        return [self.name] if isinstance(self.name, str) else self.name
-
-
-class Overview(Cached):
-    """`GET overview`."""
-
-    only: Literal["traffic"] | None = None
-
-
-class DigestRange(Buckets):
-    """`GET digest`."""
-
-    BACK = "7d"
-
-
-class MonitorChoice(Params):
-    """`GET monitors`."""
-
-    only: Literal["firing"] | None = Field(None, description="Those that are firing, without what they can detect.")
-
-
-class OfMetric(Filters):
-    """A metric, by one of two names."""
-
-    NOT_FILTERS = ("name",)
-    name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
-    metric: str | None = None
-
-    @property
-    def one_metric(self) -> str:
-        """The requested metric; empty for none."""
-        return self.metric or self.name or ""
-
-    def metrics(self) -> Sequence[str]:
-        """Return the requested metric, if any."""
-        return [self.one_metric] if self.one_metric else []
-
-
-class Exemplars(OfMetric):
-    """`GET exemplars`."""
-
-    t: Time | None = Field(None, description="Start of the bucket.")
-    step: Duration | None = Field(None, description="Length of the bucket.")
-
-    def window(self, now: datetime) -> Window:
-        """Return the bucket, or the range without one; raises Invalid."""
-        start = self.instant(self.t, now)
-        if start is None:
-            return super().window(now)
-        return Window(start, start + timedelta(seconds=self.step or HOUR_S), 0)
-
-
-class Explain(OfMetric, Buckets):
-    """`GET explain`."""
-
-    WIDTH = 60
-    sel_from: Time | None = None
-    sel_to: Time | None = None
-    sel_lo: float | None = None
-    sel_hi: float | None = None
-    bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
-    at: Time | None = Field(None, description="Compare the time after this moment with as long before.")
-
-
-class Compare(LastWeek):
-    """`GET compare`."""
-
-    a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
-    b: str
-    evaluator: str | None = None
-    by: str | None = Field(None, description="Also compare within each value of this column.")
-
-
-class Check(Filters):
-    """`GET check`."""
-
-    evaluator: str
-    min: float | None = None
-    max: float | None = None
-    measure: Measure = "quality"
-    corrected: bool = True
-    """Whether enough labels of people correct the judge's figure."""
-
-
-class Plan(LastWeek):
-    """`GET plan`."""
-
-    evaluator: str
-    half_width: float
-
-
-class Documents(LastWeek):
-    """`GET documents`."""
-
-    evaluator: str | None = None
-    sort: DocumentSort = "retrieved"
-    limit: Count = 100
-
-
-class TopicChoice(LastWeek):
-    """`GET topics`."""
-
-    evaluator: str | None = Field(None, description="Whose scores are the quality; default: the one that leads.")
-    limit: PageSize = DEFAULT_LIMIT
-
-
-class Gaps(LastWeek):
-    """`GET gaps`."""
-
-    evaluator: str | None = Field(None, description="What finds unsupported answers; default: the one that leads.")
-
-
-class Blame(Buckets):
-    """`GET blame`."""
-
-    WIDTH = 30
-    group_by: Names = []
-
-
-class OfEvaluator(Filters):
-    """One evaluator, over a range with filters."""
-
-    evaluator: str
-
-
-class Calibration(OfEvaluator):
-    """`GET calibration`."""
-
-    BACK = "90d"
-
-
-class Suggest(OfEvaluator):
-    """`GET labels/suggest`."""
-
-    BACK = "7d"
-    limit: Count = 20
-
-
-class Events(Range):
-    """`GET export/evaluations`."""
-
-    evaluator: str | None = None
-    limit: Count | None = None
-
-
-class ById(Params):
-    """Something by its id."""
-
-    id: str
-
-
-class Cases(ById):
-    """`GET replays/{id}/cases`."""
-
-    limit: Count | None = None
-
-
-class Drift(Filters):
-    """`GET drift`."""
-
-    evaluator: str | None = None
-    back: Duration | None = Field(None, description="The range of the live score, before now.")
-
-
-class Export(Params):
-    """`GET export`."""
-
-    format: Literal["parquet", "jsonl"] = "parquet"
-
-
-class Named(Params):
-    """Something by its name."""
-
-    name: str

@@ -8,9 +8,13 @@ from __future__ import annotations
 import errno
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, is_dataclass
-from typing import Any, Generic, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
+from functools import cached_property, reduce
+from inspect import signature
+from operator import or_
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 import anyio.to_thread
 import orjson
@@ -23,27 +27,29 @@ from starlette.routing import BaseRoute, Route
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
-from ragpulse_collector.api.params import Caller, Params, Values
+from ragpulse_collector.api.params import Caller, Named, Params, Values, is_params, model_of
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope
 
-P = TypeVar("P", bound=Params)
+F = TypeVar("F", bound=Callable[..., Any])
+Services = Mapping[Any, Callable[[], Any]]
+"""What a collector gives to its operations, by type; each is made at its first use."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Operation(Generic[P]):
-    """One operation of the API."""
+class Operation:
+    """One operation of the API: a function. Before its `/` is what the collector gives, after it what a caller gives.
+
+    A parameter of a class of parameters (`Filters`) stands for all of its fields; one of the type `Caller` is who asks.
+    A text in the annotation of a parameter describes it.
+    """
 
     name: str
     """Method and path below `/api/v1/`, as in `GET traces/{trace_id}`; `{name}` parts become parameters."""
-    run: Callable[[P], Any]
-    """Called with an instance of `params` on a worker thread."""
-    summary: str
-    params: type[P] = Params  # type: ignore[assignment]
-    answer: Any = None
-    """The type of the JSON answer, as the OpenAPI document describes it."""
+    function: Callable[..., Any]
+    """Called on a worker thread."""
     _: KW_ONLY
     slashes: bool = False
     """Whether the placeholder accepts slashes."""
@@ -52,10 +58,14 @@ class Operation(Generic[P]):
     scope: Scope = "read"
     bound: bool = False
     """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
-    outside: Callable[[P], None] | None = None
+    outside: Callable[[Any], None] | None = None
     """A check of requests from outside this process; raises Invalid."""
-    check: Callable[[Params], None] | None = None
-    """A check of parameters that name metrics or evaluators, on the worker thread; raises Invalid."""
+    services: Services = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     @property
     def method(self) -> str:
@@ -79,31 +89,84 @@ class Operation(Generic[P]):
         """The parameters in the path."""
         return _PLACEHOLDER.findall(self.path)
 
-    def answer_to(self, params: P) -> Any:
-        """Check the names in the parameters, and run."""
-        if self.check is not None and (params.metrics() or params.named_evaluators()):
-            self.check(params)
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return get_type_hints(self.function, include_extras=True)
+
+    @property
+    def answer(self) -> Any:
+        """The type of the JSON answer, None where it is a file."""
+        choices = [kind for kind in get_args(self._types["return"]) or (self._types["return"],) if kind not in _FILES]
+        return reduce(or_, choices) if choices else None
+
+    @cached_property
+    def _given(self) -> list[Any]:
+        """The types of what the collector gives."""
+        parameters = signature(self.function).parameters.values()
+        return [self._types[one.name] for one in parameters if one.kind is one.POSITIONAL_ONLY]
+
+    @cached_property
+    def _asked(self) -> list[tuple[str, Any, Any]]:
+        """The parameters of a caller: name, type and default."""
+        parameters = signature(self.function).parameters.values()
+        asked = [one for one in parameters if one.kind is not one.POSITIONAL_ONLY]
+        return [(one.name, self._types[one.name], ... if one.default is one.empty else one.default) for one in asked]
+
+    @cached_property
+    def params(self) -> type[Params]:
+        """The model of the parameters."""
+        return model_of(self.function.__name__, self._asked)
+
+    def run(self, params: Params) -> Any:
+        """Call the function."""
+        values = {
+            name: params.caller if kind is Caller else params if is_params(kind) else getattr(params, name)
+            for name, kind, _ in self._asked
+        }
+        return self.function(*(self.services[kind]() for kind in self._given), **values)
+
+    def answer_to(self, params: Params) -> Any:
+        """Check the names of metrics and evaluators in the parameters, and run."""
+        named = params.named()
+        if named and CheckNames in self.services:
+            self.services[CheckNames]()(named, params.caller)
         return self.run(params)
 
 
-@dataclass(frozen=True)
-class Admin(Operation[P]):
-    """An operation that needs the scope admin."""
+def operation(name: str, **options: Any) -> Callable[[F], F]:
+    """Declare a function as an operation; the options are those of `Operation`. Several make several operations."""
 
-    scope: Scope = field(default="admin", kw_only=True)
+    def declare(function: F) -> F:
+        declared = getattr(function, "operations", ())
+        function.__dict__["operations"] = (Operation(name, function, **options), *declared)
+        return function
+
+    return declare
 
 
-AnyOperation = Operation[Any]
+def declared(module: ModuleType) -> Iterator[Operation]:
+    """Yield the operations that the functions of a module declare, in their order."""
+    for function in vars(module).values():
+        if getattr(function, "__module__", "") == module.__name__:
+            yield from getattr(function, "operations", ())
+
+
+class CheckNames(Protocol):
+    """Checks names of metrics and evaluators on the worker thread: an empty answer would look like a good one."""
+
+    def __call__(self, named: Sequence[Named], caller: Caller) -> None:
+        """Raise Invalid for an unknown name."""
+        ...
 
 
 class Operations:
     """The table of operations; a value, built once by the app."""
 
-    def __init__(self, operations: Iterable[AnyOperation]) -> None:
-        self._operations = tuple(operations)
+    def __init__(self, operations: Iterable[Operation], services: Services | None = None) -> None:
+        self._operations = tuple(replace(one, services=services or one.services) for one in operations)
         self._patterns = [(operation, operation.pattern) for operation in self._operations]
 
-    def __iter__(self) -> Iterator[AnyOperation]:
+    def __iter__(self) -> Iterator[Operation]:
         return iter(self._operations)
 
     async def call(self, operation: str, params: Values, caller: Caller | None = None) -> Any:
@@ -115,11 +178,12 @@ class Operations:
         raise ApiError(404, f"no operation {operation!r}")
 
 
+_FILES = (Download, Response)
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """A disk that is full, read-only or failing: not a bug of ours."""
 
 
-async def perform(operation: Operation[P], values: Values, caller: Caller | None = None) -> Any:
+async def perform(operation: Operation, values: Values, caller: Caller | None = None) -> Any:
     """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
 
     `caller` is None within this process; the pages and HTTP have one.
@@ -144,7 +208,7 @@ MAX_JSON_BYTES = 8 * 1024 * 1024
 
 def routes(operations: Operations) -> list[BaseRoute]:
     """Return one Starlette route for each path, with all its methods; others get 405 with `Allow`."""
-    by_path: dict[str, dict[str, AnyOperation]] = defaultdict(dict)
+    by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     return [
@@ -153,12 +217,12 @@ def routes(operations: Operations) -> list[BaseRoute]:
     ]
 
 
-def _route(path: str, by_method: Mapping[str, AnyOperation]) -> str:
+def _route(path: str, by_method: Mapping[str, Operation]) -> str:
     slashes = any(operation.slashes for operation in by_method.values())
     return path.replace("}", ":path}") if slashes else path
 
 
-def _endpoint(by_method: Mapping[str, AnyOperation]) -> Any:
+def _endpoint(by_method: Mapping[str, Operation]) -> Any:
     async def endpoint(request: Request) -> Response:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
@@ -224,7 +288,7 @@ _ERRORS = {
 }
 
 
-def document(operations: Iterable[AnyOperation], version: str, *, root: str = "") -> Schema:
+def document(operations: Iterable[Operation], version: str, *, root: str = "") -> Schema:
     """Return an OpenAPI 3.1 document of the JSON API, hosted below `root`."""
     definitions: Schema = {}
     _answer(Problem, definitions)
@@ -250,7 +314,7 @@ def _refusal(description: str) -> Schema:
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _operation(operation: AnyOperation, definitions: Schema) -> Schema:
+def _operation(operation: Operation, definitions: Schema) -> Schema:
     schemas = properties(operation.params, definitions)
     required = operation.params.model_json_schema().get("required", [])
     in_query = operation.method in ("GET", "DELETE")
@@ -275,7 +339,7 @@ def _operation(operation: AnyOperation, definitions: Schema) -> Schema:
     return entry
 
 
-def _identifier(operation: AnyOperation) -> str:
+def _identifier(operation: Operation) -> str:
     """Return a unique name that is valid in any programming language."""
     words = re.findall(r"\w+", operation.path)
     return "_".join((operation.method.lower(), *words))
@@ -301,7 +365,7 @@ def _parameter(name: str, location: str, schema: Schema, *, required: bool) -> S
     return {"name": name, "in": location, "required": required, **description, "schema": schema}
 
 
-def _content(operation: AnyOperation, definitions: Schema) -> Schema:
+def _content(operation: Operation, definitions: Schema) -> Schema:
     content = {media: {"schema": {"type": "string", "format": "binary"}} for media in operation.files}
     if operation.answer is None:
         return content

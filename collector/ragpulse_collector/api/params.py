@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 from uuid import UUID
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +24,7 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     WithJsonSchema,
+    create_model,
 )
 from pydantic_core import ErrorDetails
 
@@ -37,7 +40,15 @@ Values = Mapping[str, Any]
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
 _METADATA = "metadata."
-_EVALUATOR_FIELDS = ("evaluator", "assisted_by", "a", "b")
+Kind = Literal["metric", "evaluator"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The name of a metric or an evaluator in a request; in an annotation without a name: what its values are."""
+
+    kind: Kind
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,8 @@ class Params(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True, defer_build=True
     )
+    OWN: ClassVar[Sequence[str]] = ()
+    """The fields that an operation has beside a class of parameters; no filters."""
     _caller: Caller = PrivateAttr(default_factory=Caller)
 
     @property
@@ -84,19 +97,56 @@ class Params(BaseModel):
             params._caller = caller
         return params
 
-    def metrics(self) -> Sequence[str]:
-        """Return the names of the requested metrics."""
-        return ()
+    def named(self) -> list[Named]:
+        """Return the metrics and evaluators that the request names."""
+        return [
+            Named(kind, name)
+            for field, kind in self._kinds().items()
+            for name in _many(getattr(self, field) or ())
+            if name and (kind == "metric" or ":" not in name)
+        ]
 
-    def named_evaluators(self) -> Sequence[str]:
-        """Return the names of the requested evaluators."""
-        names = (str(getattr(self, field, None) or "") for field in _EVALUATOR_FIELDS)
-        return [name for name in names if name and ":" not in name]
+    @classmethod
+    @cache
+    def _kinds(cls) -> dict[str, Kind]:
+        """Return what the fields name that name a metric or an evaluator."""
+        found = {name: _kind(field.annotation) or _kind(field.metadata) for name, field in cls.model_fields.items()}
+        return {name: kind for name, kind in found.items() if kind}
 
     @classmethod
     def names(cls) -> list[str]:
         """Return the public names of all parameters."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _kind(annotation: Any) -> Kind | None:
+    """Return what the values of an annotation name."""
+    if isinstance(annotation, Named):
+        return annotation.kind
+    parts = annotation if isinstance(annotation, list) else get_args(annotation)
+    return next(filter(None, map(_kind, parts)), None)
+
+
+def is_params(kind: Any) -> bool:
+    """Return whether a type stands for several parameters."""
+    return isinstance(kind, type) and issubclass(kind, Params)
+
+
+def model_of(name: str, parameters: Iterable[tuple[str, Any, Any]]) -> type[Params]:
+    """Return the model of parameters: name, type and default (`...` for none). A name that ends in `_` loses it."""
+    base, fields = Params, dict[str, Any]()
+    for parameter, kind, default in parameters:
+        if is_params(kind):
+            base = kind
+        elif kind is not Caller:
+            texts = [text for text in getattr(kind, "__metadata__", ()) if isinstance(text, str)]
+            alias = parameter.rstrip("_") if parameter.endswith("_") else None
+            fields[parameter] = (kind, Field(default, alias=alias, description=next(iter(texts), None)))
+    if not fields:
+        return base
+    model = cast("type[Params]", create_model(name, __base__=base, **fields))
+    model.OWN = tuple(fields)
+    return model
 
 
 def _with_metadata(values: Values, names: Sequence[str]) -> Values:
@@ -256,4 +306,14 @@ JsonList = BeforeValidator(_json)
 """Also accepts a list as JSON text, as a query string has to write it."""
 Metadata = Annotated[dict[str, Many], BeforeValidator(_json)]
 """Keys of the metadata with their values."""
+Count = Annotated[int, Field(ge=1)]
+MAX_TEXT = 10_000
+Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
+"""A text that a person typed, cut at its limit."""
+Mask = Callable[[str], str]
+"""Masks the secrets in a text that a person typed."""
 Unit = Annotated[float, Field(ge=0, le=1)]
+EvaluatorName = Annotated[str, Named("evaluator")]
+"""NAME or NAME@VERSION of an evaluator that the collector knows or has scores of."""
+MetricName = Annotated[str, Named("metric")]
+"""The name of a metric, such as `latency_p95` or `quality:groundedness`."""

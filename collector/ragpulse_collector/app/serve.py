@@ -86,7 +86,7 @@ def _reload(collector: Collector, load: Callable[[], Settings], ready: threading
 
 
 def _greeting(collector: Collector) -> list[str]:
-    from ragpulse_collector.api.handlers.settings import shown_db  # everything is loaded when the greeting is written
+    from ragpulse_collector.api.shown_settings import shown_db  # everything is loaded when the greeting is written
 
     settings = collector.settings
     options = settings.collector

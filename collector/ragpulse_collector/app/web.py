@@ -33,10 +33,10 @@ from ragpulse_collector.analysis.quality.points import QualityLine
 from ragpulse_collector.analysis.series import ManySeries
 from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
-from ragpulse_collector.api.handlers.status import VERSION, ExportedQuality, render
 from ragpulse_collector.api.operations import Operations, document, routes
 from ragpulse_collector.api.pages import pages
 from ragpulse_collector.api.params import Caller
+from ragpulse_collector.api.status import VERSION, ExportedQuality, render
 from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.settings import CollectorSettings, Settings

@@ -14,9 +14,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.api.handlers.settings import BUILT_IN
-from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.operations import Operations
+from ragpulse_collector.api.shown_settings import BUILT_IN
+from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.app.ticker import Job, Ticker

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragpulse_collector.refusals import Busy
-from ragpulse_collector.store.protocol import Refused, Rows, Store, StoreError, Transaction
+from ragpulse_collector.store.protocol import Refused, Rows, StoreError, Transaction
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.embedded import EmbeddedStore, FileReader, Writing
     from ragpulse_collector.store.ingest.prices import Prices
+    from ragpulse_collector.store.reading import Reading as Store
 
 __all__ = [
     "Busy",
@@ -31,13 +32,19 @@ __all__ = [
     "open_store",
 ]
 
-_LATE = {"EmbeddedStore": "embedded", "FileReader": "embedded", "Prices": "ingest.prices"}
+_LATE = {
+    "EmbeddedStore": ("embedded", "EmbeddedStore"),
+    "FileReader": ("embedded", "FileReader"),
+    "Prices": ("ingest.prices", "Prices"),
+    "Store": ("reading", "Reading"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the writer at its first use: a reader process starts without it."""
     if name in _LATE:
-        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+        module, found = _LATE[name]
+        return getattr(import_module(f"{__name__}.{module}"), found)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.api.handlers.datasets import Dataset, DatasetFilled, DatasetList
 from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.operations.datasets import Dataset, DatasetFilled, DatasetList
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.words.figures import csv_text

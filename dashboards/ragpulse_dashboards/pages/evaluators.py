@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.api.handlers.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
 from ragpulse_collector.evaluation.drift import Watched
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks
+from ragpulse_collector.operations.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
 from ragpulse_collector.refusals import ApiError
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 

@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.exemplars import ExemplarTraces
 from ragpulse_collector.analysis.explain import Explanation
-from ragpulse_collector.api.handlers.trace import TraceParts
-from ragpulse_collector.api.handlers.traces import TracePage
+from ragpulse_collector.operations.trace import TraceParts
+from ragpulse_collector.operations.traces import TracePage
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace
 from ragpulse_collector.words.figures import metric_name
 from ragpulse_collector.words.times import iso, parse_time

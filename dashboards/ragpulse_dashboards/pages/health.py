@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.api.handlers.health import CollectorStatus, Evaluations
-from ragpulse_collector.api.handlers.settings import ShownSettings
+from ragpulse_collector.api.health import CollectorStatus, Evaluations
+from ragpulse_collector.api.shown_settings import ShownSettings
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.words.figures import count, counted, seconds
 from ragpulse_dashboards.site import Site

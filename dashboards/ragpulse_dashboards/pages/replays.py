@@ -15,9 +15,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.compare.results import ReplayResult
 from ragpulse_collector.analysis.series import MetricSeries
-from ragpulse_collector.api.handlers.rules import EvaluatorList
 from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
+from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.refusals import ApiError
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_form, read_view, see_other
 

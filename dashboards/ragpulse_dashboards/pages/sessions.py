@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.api.handlers.traces import SessionPage, SessionTurns, TracePage
+from ragpulse_collector.operations.traces import SessionPage, SessionTurns, TracePage
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 from ragpulse_dashboards.answer import render_answer

@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.gaps import ContentGaps
 from ragpulse_collector.analysis.topics import TopicReport
-from ragpulse_collector.api.handlers.topics import RenamedTopic
 from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.operations.topics import RenamedTopic
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import Site, View, read_form, read_view, see_other, segment
 

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
-from ragpulse_collector.api.handlers.data import Queued
-from ragpulse_collector.api.handlers.rules import EvaluatorList
-from ragpulse_collector.api.handlers.trace import TextFile, TraceParts
 from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.operations.data import Queued
+from ragpulse_collector.operations.rules import EvaluatorList
+from ragpulse_collector.operations.trace import TextFile, TraceParts
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
 from ragpulse_collector.store.queries.traces import TraceRow

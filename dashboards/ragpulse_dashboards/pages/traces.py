@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.api.handlers.traces import TracePage
 from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.operations.traces import TracePage
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other

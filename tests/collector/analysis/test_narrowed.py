@@ -19,7 +19,7 @@ from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.quality.points import QualityPoint
 from ragpulse_collector.analysis.series import MetricSeries, series
-from ragpulse_collector.api.models import Metrics
+from ragpulse_collector.api.models import Buckets
 from ragpulse_collector.cli import cli
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import MonitorSettings, Settings, TargetSettings
@@ -161,7 +161,7 @@ def test_pages_check_and_targets_use_the_check_of_the_subject(
 def test_an_overview_and_its_charts_read_the_check_once(store: EmbeddedStore, planted: Planted) -> None:
     """The whole range and each point come from one pass, and are the figures that each alone has."""
     plant(store, planted)
-    query = Metrics.parse({**DAY, "name": "quality:faithfulness", "step": "1h"}).query(NOW)
+    query = Buckets.parse({**DAY, "step": "1h"}).query(NOW)
     counting = Counting(store)
     page, alone = Snapshot(counting, query), Snapshot(store, query)
     (row,) = (one for one in overview(page).quality if one.evaluator == "faithfulness")
@@ -182,7 +182,7 @@ def test_a_bucket_that_grew_is_plain_until_its_check_is_read_again(
     """Two verdicts more are a thousandth of no range, but of their hour: the sums before are not its own."""
     monkeypatch.setattr(sys.modules[__name__], "COUNT", 12_000)
     plant(store, Planted(hours=3))
-    query = Metrics.parse({**DAY, "name": "quality:faithfulness", "step": "1h"}).query(NOW)
+    query = Buckets.parse({**DAY, "step": "1h"}).query(NOW)
     before = Snapshot(store, query)
     overview(before)
     units = Units(store)

@@ -12,15 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asking import ask, query_of
+from asking import ask, measures, query_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import JudgedUnit
 from ragpulse_collector.analysis.suggestions import label_draw
-from ragpulse_collector.api.measures import measures
-from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.monitoring.measure import Condition, readings
 from ragpulse_collector.monitoring.targets import Targets, TargetStates
 from ragpulse_collector.settings import TargetSettings
@@ -198,7 +196,7 @@ def test_the_line_above_a_chart_says_what_it_rests_on(store: EmbeddedStore, know
         units.decision(number, "judge", pi=0.5, u=0.25, reason="budget", capped=True)
     units.save()
 
-    operations = Operations(measures(store))
+    operations = measures(store)
 
     async def api(operation: str, params: Mapping[str, Any]) -> Any:
         return TargetStates([]) if operation == "GET targets" else await operations.call(operation, params)

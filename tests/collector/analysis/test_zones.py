@@ -11,7 +11,7 @@ from stored_units import Units
 
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import Window, instant
-from ragpulse_collector.api.models import Filters, Metrics
+from ragpulse_collector.api.models import Buckets, Filters
 from ragpulse_collector.refusals import ApiError, Invalid
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -125,7 +125,7 @@ def test_days_are_utc_without_a_zone() -> None:
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Australia/Adelaide", "America/Sao_Paulo"])
 def test_a_relative_range_in_days_begins_with_a_local_day(zone: str) -> None:
     """So that its first bucket is a whole day."""
-    query = Metrics.parse({"name": "requests", "from": "-7d", "step": "1d", "tz": zone}).query(NOON)
+    query = Buckets.parse({"from": "-7d", "step": "1d", "tz": zone}).query(NOON)
     assert query.window.first == instant("2026-03-24", now=NOON, zone=zone_of(zone))
     assert query.window.starts()[0] == query.window.first
 
@@ -146,7 +146,7 @@ def test_an_unknown_zone_is_refused_with_the_nearest(name: str, hint: str) -> No
     with pytest.raises(Invalid, match="no time zone"):
         zone_of(name)
     with pytest.raises(ApiError) as refused:
-        Metrics.parse({"name": "requests", "tz": name})
+        Buckets.parse({"tz": name})
     assert refused.value.status == 400
     assert refused.value.message.startswith("tz: no time zone")
     assert hint in refused.value.message

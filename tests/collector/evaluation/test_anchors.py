@@ -19,14 +19,15 @@ from waiting import until
 
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.api.drafts import AnchorDraft
-from ragpulse_collector.api.handlers.status import drift as drift_metrics
 from ragpulse_collector.api.http import plain
+from ragpulse_collector.api.operations import declared
+from ragpulse_collector.api.status import drift as drift_metrics
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
 from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.operations import judges
 from ragpulse_collector.refusals import ApiError, Conflict, NotFound
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -130,8 +131,9 @@ def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
         one.freeze("other")
     with pytest.raises(NotFound, match="no frozen set"):
         one.run("mine")
+    draft = next(one for one in declared(judges) if one.name == "POST drift/anchors")
     with pytest.raises(ApiError, match="evaluator is missing"):
-        AnchorDraft.parse({})
+        draft.params.parse({})
     assert plain(one.watched()) == {"watched": [], "every": None}
 
 

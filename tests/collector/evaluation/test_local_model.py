@@ -18,8 +18,8 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.handlers.health import CollectorStatus
-from ragpulse_collector.api.handlers.status import render
+from ragpulse_collector.api.health import CollectorStatus
+from ragpulse_collector.api.status import render
 from ragpulse_collector.app import Collector
 from ragpulse_collector.catalog import Catalog, CpuLoad
 from ragpulse_collector.client import connect

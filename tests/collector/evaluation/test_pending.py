@@ -11,8 +11,8 @@ import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.analysis.quality.coverage import queue
-from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.params import Params
+from ragpulse_collector.api.status import Status
 from ragpulse_collector.evaluation.jobs import pending
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings

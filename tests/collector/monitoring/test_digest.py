@@ -14,7 +14,7 @@ import pytest
 from receivers import Receiver
 from stored_units import Units, open_store, uniform
 
-from ragpulse_collector.api.models import DigestRange
+from ragpulse_collector.api.models import WeekInBuckets
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digest, Digests
@@ -57,7 +57,7 @@ def digests(store: EmbeddedStore, now: datetime = END, **tables: Any) -> Digests
 def digest(store: EmbeddedStore, now: datetime = END, **params: Any) -> Digest:
     """What `GET digest` answers."""
     asked = {"from": END - WEEK, "to": END, **params}
-    return digests(store, now).of(DigestRange.parse(asked).query(now))
+    return digests(store, now).of(WeekInBuckets.parse(asked).query(now))
 
 
 def nothing(units: Units) -> None:

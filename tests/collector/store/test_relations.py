@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
-from ragpulse_collector.api.handlers.traces import list_sql, trace_list
 from ragpulse_collector.api.models import TraceList
+from ragpulse_collector.operations.traces import list_sql, trace_list
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import decisions, documents, scored_traces, scores, traces
 from ragpulse_collector.store.queries.traces import Filter
@@ -73,8 +73,8 @@ def test_a_page_and_a_file_have_the_same_newest_scores(store: EmbeddedStore, uni
     )):  # fmt: skip
         units.score(1, name, value, created=T0 + timedelta(hours=hour), version=str(hour), **more)
     units.save()
-    (row,) = trace_list(store, TraceList.parse({"from": "2026-01-01T00:00Z"})).traces
-    file = list_sql(store, TraceList.parse({"from": "2026-01-01T00:00Z"}), max_rows=10)
+    (row,) = trace_list(store, str, TraceList.parse({"from": "2026-01-01T00:00Z"})).traces
+    file = list_sql(store, str, TraceList.parse({"from": "2026-01-01T00:00Z"}), max_rows=10)
     expected = {"judge (a)": 0.2, "judge (b)": 0.3, "feedback:judge": 0.4, "alone": 0.5, "bare": 0.6}
     assert {name: score.normalized for name, score in row.scores.items()} == expected
     assert store.read(file.sql, file.parameters).dicts()[0]["scores"] == expected

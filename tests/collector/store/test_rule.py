@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.api.drafts import RuleDraft
-from ragpulse_collector.api.handlers.rules import RuleInForce
+from ragpulse_collector.operations.rules import RuleInForce
 from ragpulse_collector.refusals import ApiError, NotFound
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
 from ragpulse_collector.sampling.rules import RuleSet

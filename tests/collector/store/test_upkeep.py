@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner
 from spans import Span, span_batch, spans_of
 
-from ragpulse_collector.api.handlers.traces import list_sql
 from ragpulse_collector.api.models import TraceChoice
 from ragpulse_collector.app.wiring import keep_limits
 from ragpulse_collector.cli import cli
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.operations.traces import list_sql
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.settings import CollectorSettings
@@ -341,6 +341,6 @@ def test_long_answers_are_exported_within_the_memory(kit: Any, tmp_path: Path) -
     sql += " true AS latest, ?::TIMESTAMP AS start_time FROM range(60000) t(i)"
     store.write(lambda transaction: transaction.execute(sql, [kit.start])).result()
     store.read("CHECKPOINT")
-    query, parameters = list_sql(store, TraceChoice.parse({"sort": "slow"}), max_rows=59_000)
+    query, parameters = list_sql(store, str, TraceChoice.parse({"sort": "slow"}), max_rows=59_000)
     written = store.parquet(tmp_path / "traces.parquet", query, parameters)
     assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [str(written)]).fetchall() == [(59_000,)]

@@ -13,12 +13,13 @@ import pytest
 from asking import ask, query_of
 from stored_units import T0, Units, open_store, trace_id
 
-from ragpulse_collector.api.handlers.trace import pytest_case
-from ragpulse_collector.api.handlers.traces import list_sql, session_detail, session_list, trace_list
 from ragpulse_collector.api.http import plain
-from ragpulse_collector.api.models import ById, OneTrace, SessionList, TraceList
+from ragpulse_collector.api.models import Filters, OneTrace, TraceList
+from ragpulse_collector.api.params import Caller
 from ragpulse_collector.evaluation.drift import draw_anchors
 from ragpulse_collector.monitoring import Targets
+from ragpulse_collector.operations.trace import pytest_case
+from ragpulse_collector.operations.traces import list_sql, session_detail, session_list, trace_list
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -72,7 +73,7 @@ def use(store: EmbeddedStore, run_id: str = "r1", *, in_use: bool = True) -> Non
 
 
 def _listed(**params: Any) -> Callable[[EmbeddedStore], Any]:
-    return lambda store: plain(trace_list(store, TraceList.parse({"from": FROM, **params}), lambda: "groundedness"))
+    return lambda store: plain(trace_list(store, lambda: "groundedness", TraceList.parse({"from": FROM, **params})))
 
 
 def _asked(operation: str, /, **params: Any) -> Callable[[EmbeddedStore], Any]:
@@ -88,17 +89,17 @@ def _asked(operation: str, /, **params: Any) -> Callable[[EmbeddedStore], Any]:
 
 
 def _file(store: EmbeddedStore) -> Any:
-    file = list_sql(store, TraceList.parse({"from": FROM}), lambda: "groundedness", max_rows=99)
+    file = list_sql(store, lambda: "groundedness", TraceList.parse({"from": FROM}), max_rows=99)
     return sorted(map(str, store.read(file.sql, file.parameters).dicts()))
 
 
 def _sessions(store: EmbeddedStore) -> Any:
-    return plain(session_list(store, SessionList.parse({"from": FROM, "sort": "worst"}), lambda: "groundedness"))
+    return plain(session_list(store, lambda: "groundedness", Filters.parse({"from": FROM}), sort="worst"))
 
 
 def _pytest(store: EmbeddedStore) -> Any:
     scored = trace_answers.scored_by(store, OneTrace(trace_id=trace_id(N)).trace_id)
-    return scored, bool(pytest_case(store, OneTrace(trace_id=trace_id(1))))
+    return scored, bool(pytest_case(store, OneTrace(trace_id=trace_id(1)), Caller()))
 
 
 def _targets(store: EmbeddedStore) -> Any:
@@ -128,7 +129,7 @@ READERS: dict[str, Callable[[EmbeddedStore], Any]] = {
     "filter label": _listed(label="bad"),
     "file of the list": _file,
     "sessions": _sessions,
-    "turns of a session": lambda store: plain(session_detail(store, ById(id="s0")).turns),
+    "turns of a session": lambda store: plain(session_detail(store, "s0").turns),
     "series": _asked("metrics", name="quality:groundedness"),
     "series of failures": _asked("metrics", name="fail_rate:groundedness"),
     "series by label": _asked("metrics", name="requests", group_by="label"),
@@ -214,12 +215,12 @@ def test_a_verdict_that_another_evaluation_uses_counts_for_it(
                   total=1, created_at=NOW, in_use=counts)  # fmt: skip
     units.add("run_items", run_id=run_id, score_key="3/groundedness/v2/None", u=0.5, reused=True)
     units.save()
-    shown = {row.trace_id for row in trace_list(store, TraceList.parse({"from": FROM, "label": "bad"})).traces}
+    shown = {row.trace_id for row in trace_list(store, str, TraceList.parse({"from": FROM, "label": "bad"})).traces}
     assert shown == ({trace_id(3)} if counts else set())
     delete_run(store, "r1", actor="test")
     left = store.read("SELECT score_key FROM scores WHERE version = 'v2'").rows
     assert left == [("3/groundedness/v2/None",)]
-    shown = {row.trace_id for row in trace_list(store, TraceList.parse({"from": FROM, "label": "bad"})).traces}
+    shown = {row.trace_id for row in trace_list(store, str, TraceList.parse({"from": FROM, "label": "bad"})).traces}
     assert shown == ({trace_id(3)} if counts else set())
 
 

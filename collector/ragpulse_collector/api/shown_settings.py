@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from platform import python_version
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, JsonValue
 
-from ragpulse_collector.api.params import Params
 from ragpulse_collector.settings import Location, Settings
 
 _JUDGE = ("model", "name", "api_base", "api_key_env", "structured", "limit_parameter", "omit")
@@ -80,12 +79,8 @@ class ShownSettings:
     """The price table and its date."""
 
 
-def shown_settings(
-    params: Params, *, in_force: Callable[[], Settings], prices: Callable[[], Mapping[str, str | None]]
-) -> ShownSettings:
-    """Answer `GET settings`."""
-    del params
-    settings = in_force()
+def shown_settings(settings: Settings, prices: Mapping[str, str | None]) -> ShownSettings:
+    """Return settings as they are shown; `prices` are the price table and its date."""
     tables = list(_tables(settings))
     path = settings.path()
     return ShownSettings(
@@ -93,7 +88,7 @@ def shown_settings(
         tables=tables,
         toml="\n".join(filter(None, map(_as_toml, tables))),
         versions={"ragpulse": version("ragpulse"), "DuckDB": version("duckdb"), "Python": python_version()},
-        prices=prices(),
+        prices=prices,
     )
 
 

@@ -6,12 +6,16 @@ import base64
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.query import every
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.api.models import MAX_OFFSET, ById, Range, SessionList, TraceChoice, TraceList
+from ragpulse_collector.api.models import DEFAULT_LIMIT, MAX_OFFSET, Filters, PageSize, Range, TraceChoice, TraceList
+from ragpulse_collector.api.operations import operation
+from ragpulse_collector.api.params import EvaluatorName
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings.lead import Lead
@@ -65,9 +69,13 @@ class TracePage:
     """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
 
 
-def trace_list(store: Store, params: TraceList, lead: Lead = str) -> TracePage:
-    """Answer `GET traces`; raises Invalid for an invalid cursor or condition."""
-    judge = _judge(store, params, lead) if _needs_score(params) else params.evaluator
+@operation("GET traces", bound=True)
+def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
+    """Traces with their scores.
+
+    Raises Invalid for an invalid cursor or condition.
+    """
+    judge = _judge(store, params, params.evaluator, lead) if _needs_score(params) else params.evaluator
     store, common, own = params.limited(store), params.filters(), _own(params, judge, utc_now())
     matching, by_time = common & own, params.sort == "time"
     place = _place(params.cursor) if params.cursor else None
@@ -106,19 +114,19 @@ class Listed(NamedTuple):
     parameters: dict[str, Any]
 
 
-def list_sql(store: Store, params: TraceChoice, lead: Lead = str, *, max_rows: int) -> Listed:
+def list_sql(store: Store, lead: Lead, params: TraceChoice, *, max_rows: int) -> Listed:
     """Return the query for the first `max_rows` of the filtered list, in no order; raises Invalid.
 
     Only the ids are sorted: with the texts a sort would not fit into memory.
     """
-    judge = _judge(store, params, lead) if _needs_score(params) else params.evaluator
+    judge = _judge(store, params, params.evaluator, lead) if _needs_score(params) else params.evaluator
     chosen = params.filters() & _own(params, judge, utc_now())
     order = f"ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
     ids = f"SELECT trace_id FROM {_relation(params, judge)} WHERE {chosen.sql} {order}"
     return Listed(with_scores(ids), chosen.parameters)
 
 
-def _judge(store: Store, params: TraceChoice | SessionList, lead: Lead) -> str | None:
+def _judge(store: Store, params: Filters, evaluator: str | None, lead: Lead) -> str | None:
     """Return the evaluator by which answers fail: the one asked for, else the one that leads; None is any.
 
     Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
@@ -126,7 +134,7 @@ def _judge(store: Store, params: TraceChoice | SessionList, lead: Lead) -> str |
     now = utc_now()
     first, last = params.instant(params.from_, now), params.instant(params.to, now)
     window = Window(first or EPOCH, last or datetime.max, 0)
-    return params.evaluator or first_of(store, window, (lead(), *FAITHFUL))
+    return evaluator or first_of(store, window, (lead(), *FAITHFUL))
 
 
 def _relation(params: TraceChoice, judge: str | None) -> str:
@@ -238,15 +246,23 @@ class SessionPage:
     """The evaluator by which turns fail and are the worst; null: any."""
 
 
-def session_list(store: Store, params: SessionList, lead: Lead = str) -> SessionPage:
-    """Answer `GET sessions`: sessions with a turn that passes the filters, with the figures of all their turns."""
-    judge = _judge(store, params, lead)
+@operation("GET sessions")
+def session_list(
+    store: Store,
+    lead: Lead,
+    /,
+    params: Filters,
+    sort: Literal["time", "cost", "worst"] = "time",
+    evaluator: Annotated[EvaluatorName | None, "`worst` is by this evaluator; default: the one that leads."] = None,
+    limit: PageSize = DEFAULT_LIMIT,
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET), "`next` of an earlier answer."] = 0,
+) -> SessionPage:
+    """Conversations with their figures: sessions with a turn that passes the filters, with all their turns."""
+    judge = _judge(store, params, evaluator, lead)
     chosen = params.filters() & between(params, utc_now()) & _of_evaluator(judge)
-    sql = sessions_with(chosen.sql, params.sort, of_one=bool(judge))
-    limits = f"LIMIT {params.limit + 1} OFFSET {params.offset}"
-    rows = params.limited(store).read(f"{sql} {limits}", chosen.parameters).of(ScoredSession)
-    more = params.offset + params.limit if len(rows) > params.limit else None
-    return SessionPage(rows[: params.limit], more, judge)
+    sql = sessions_with(chosen.sql, sort, of_one=bool(judge))
+    rows = params.limited(store).read(f"{sql} LIMIT {limit + 1} OFFSET {offset}", chosen.parameters).of(ScoredSession)
+    return SessionPage(rows[:limit], offset + limit if len(rows) > limit else None, judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +275,13 @@ class SessionTurns:
     """Those about the session as a whole."""
 
 
-def session_detail(store: Store, params: ById) -> SessionTurns:
-    """Answer `GET sessions/{id}`: the session and its turns in order, with scores. Raises NotFound.
+@operation("GET sessions/{id}", slashes=True)
+def session_detail(store: Store, /, id: str) -> SessionTurns:
+    """The turns of a conversation, in order, with scores.
 
-    The answer holds the last thousand turns.
+    Raises NotFound. The answer holds the last thousand turns.
     """
-    figures = session_figures(store, params.id)
+    figures = session_figures(store, id)
     if figures is None:
-        raise NotFound(f"no session {params.id!r}")
-    return SessionTurns(figures, session_turns(store, params.id), session_scores(store, params.id))
+        raise NotFound(f"no session {id!r}")
+    return SessionTurns(figures, session_turns(store, id), session_scores(store, id))

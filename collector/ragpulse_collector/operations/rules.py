@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ragpulse_collector.analysis.answers import Done, extended
-from ragpulse_collector.analysis.calibration import Agreement
-from ragpulse_collector.api.drafts import ReplayDraft, RuleDraft
-from ragpulse_collector.api.models import Named
-from ragpulse_collector.api.params import Params
-from ragpulse_collector.catalog import Description
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.analysis.calibration import Agreement, calibration
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.api.drafts import RuleDraft
+from ragpulse_collector.api.models import Last90Days
+from ragpulse_collector.api.operations import operation
+from ragpulse_collector.api.params import Caller
+from ragpulse_collector.catalog import Catalog, Description
 from ragpulse_collector.sampling import Rule, Rules
 from ragpulse_collector.sampling.proposal import Proposal, proposal_of
 from ragpulse_collector.settings import RuleSettings
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import results_of_day
@@ -64,27 +65,36 @@ class RulePreview:
     """Other rates of a rule with strata, which make the interval narrower at today's cost."""
 
 
-def rule_list(store: Store, rules: Rules, params: Params) -> RuleList:
-    """Answer `GET rules`."""
-    del params
+@operation("GET rules")
+def rule_list(store: Store, rules: Rules, /) -> RuleList:
+    """The rules in force."""
     spent = partial(spent_usd, store.read, day=utc_now().date())
     return RuleList([RuleInForce.of(rule, spent(rule=rule.name)) for rule in rules.effective()])
 
 
-def save_rule(rules: Rules, params: RuleDraft, *, replace: bool) -> RuleInForce:
-    """Answer `POST rules` and `PUT rules/{name}`."""
-    return RuleInForce.of(rules.save(params, actor=params.caller.actor, replace=replace))
+@operation("POST rules", scope="admin")
+def add_rule(rules: Rules, /, draft: RuleDraft, caller: Caller) -> RuleInForce:
+    """Add a rule."""
+    return RuleInForce.of(rules.save(draft, actor=caller.actor, replace=False))
 
 
-def delete_rule(rules: Rules, params: Named) -> Done:
-    """Answer `DELETE rules/{name}`."""
-    rules.delete(params.name, actor=params.caller.actor)
+@operation("PUT rules/{name}", scope="admin")
+def change_rule(rules: Rules, /, draft: RuleDraft, caller: Caller) -> RuleInForce:
+    """Change a rule."""
+    return RuleInForce.of(rules.save(draft, actor=caller.actor, replace=True))
+
+
+@operation("DELETE rules/{name}", scope="admin")
+def delete_rule(rules: Rules, /, name: str, caller: Caller) -> Done:
+    """Remove a rule."""
+    rules.delete(name, actor=caller.actor)
     return Done()
 
 
-def preview(store: Store, rules: Rules, params: RuleDraft) -> RulePreview:
-    """Answer `GET rules/preview`."""
-    rule = rules.checked(params)
+@operation("GET rules/preview")
+def preview(store: Store, rules: Rules, /, draft: RuleDraft) -> RulePreview:
+    """The selection and the cost of a rule."""
+    rule = rules.checked(draft)
     rows = (
         store.limited()
         .read(
@@ -157,19 +167,12 @@ class EvaluatorList:
     """The one that pages show first."""
 
 
-def evaluators(
-    store: Store,
-    params: Params,
-    *,
-    describe: Callable[[], Sequence[Description]],
-    rules: Callable[[], Sequence[Rule]],
-    calibration: Callable[[str], Agreement | None],
-    lead: Callable[[], str],
-) -> EvaluatorList:
-    """Answer `GET evaluators`."""
-    del params
+@operation("GET evaluators")
+def evaluators(store: Store, catalog: Catalog, rules: Rules, lead: Lead, /) -> EvaluatorList:
+    """The evaluators of this installation."""
+    query = Last90Days().query(utc_now())
     online: dict[str, list[OnlineRate]] = defaultdict(list)
-    for rule in rules():
+    for rule in rules.effective():
         for name in rule.evaluators:
             online[name].append(OnlineRate(rule.name, rule.rate))
     figures, labelled = _figures_of_day(store), labelled_evaluators(store)
@@ -179,11 +182,15 @@ def evaluators(
             entry,
             online=online.get(entry.name, []),
             stats_24h=figures.get(entry.name),
-            calibration=calibration(entry.name) if entry.name in labelled else None,
+            calibration=_agreement(store, query, entry.name) if entry.name in labelled else None,
         )
-        for entry in describe()
+        for entry in catalog.describe()
     ]
     return EvaluatorList(found, lead())
+
+
+def _agreement(store: Store, query: Query, name: str) -> Agreement | None:
+    return next(iter(calibration(store, query, name).versions), None)
 
 
 def _figures_of_day(store: Store) -> dict[str, DayFigures]:
@@ -194,26 +201,3 @@ def _figures_of_day(store: Store) -> dict[str, DayFigures]:
         total = figures.cost_usd + (cost or 0.0)
         by_name[name] = replace(figures, cost_usd=total, mean_latency_ms=mean, **{status: count})
     return by_name
-
-
-FILES = ("loads", "prompts")
-_ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
-
-
-def names_only(params: ReplayDraft) -> None:
-    """Refuse a replay with files or the address of a judge; raises Invalid with the fix.
-
-    A caller with the right to start a replay must not make the collector read a file, run code or call a host of their
-    choice. Evaluators are registered from Python; addresses of judges come from the configuration.
-    """
-    for name in FILES:
-        if getattr(params, name):
-            raise Invalid(
-                f"{name}: no files over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
-                " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
-                " makes the collector know them"
-            )
-    if _ADDRESS.search(params.judge or ""):
-        raise Invalid(
-            "judge: name a model that litellm knows; an address belongs in ragpulse.toml: [judge] model or api_base"
-        )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ragpulse_collector.analysis.answers import GroupValue, extended
 from ragpulse_collector.analysis.quality import Measured
-from ragpulse_collector.api.handlers.health import (
+from ragpulse_collector.api.health import (
     RECENT,
     CollectorStatus,
     Database,
@@ -36,8 +36,7 @@ from ragpulse_collector.api.handlers.health import (
     UnknownPrice,
     faults,
 )
-from ragpulse_collector.api.handlers.settings import shown_db
-from ragpulse_collector.api.params import Params
+from ragpulse_collector.api.shown_settings import shown_db
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
@@ -70,9 +69,8 @@ class Status:
     def __post_init__(self) -> None:
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
-    def __call__(self, params: Params) -> CollectorStatus:
+    def __call__(self) -> CollectorStatus:
         """Return the counts of the process since its start, and those of the stored data."""
-        del params
         collector, now, counters = self.settings.collector, utc_now(), self.counters
         database, stored = _database(collector.db, self.store.problem()), health.totals(self.store)
         by_code = Counter[str]()

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from ragpulse_collector.analysis.selection import instant
-from ragpulse_collector.api.models import OneTrace, TraceDetail
+from ragpulse_collector.api.models import OneTrace
+from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.pages import pages
+from ragpulse_collector.api.params import Caller, SpanChoice
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.records import ContextRecord
@@ -54,16 +57,25 @@ class TraceParts:
     """The evaluator that leads."""
 
 
-def trace_detail(store: Store, params: TraceDetail, *, lead: Lead) -> TraceParts:
-    """Answer `GET traces/{trace_id}`; raises NotFound where there is no such trace.
+@operation("GET traces/{trace_id}", bound=True)
+def trace_detail(
+    store: Store,
+    lead: Lead,
+    /,
+    params: OneTrace,
+    caller: Caller,
+    only: Literal["trace", "rest"] | None = None,
+    spans: SpanChoice | None = None,
+) -> TraceParts:
+    """One trace with all its data.
 
-    `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns the columns of a
-    waterfall; `spans=<span id>` returns that span alone, with all columns.
+    Raises NotFound where there is no such trace. `only=trace` returns the trace and its neighbours, `only=rest` the
+    rest. `spans=brief` returns the columns of a waterfall; `spans=<span id>` that span alone, with all columns.
     """
-    parts = TraceParts() if params.only == "rest" else _head(store, params)
-    if params.only != "trace":
-        parts = _rest(store, _near(params), params.spans, parts)
-    _check_binding(store, params)
+    parts = TraceParts() if only == "rest" else _head(store, params, caller)
+    if only != "trace":
+        parts = _rest(store, _near(params), spans, parts)
+    _check_binding(store, params, caller)
     return replace(parts, lead=lead())
 
 
@@ -71,17 +83,17 @@ def _near(params: OneTrace) -> OfTrace:
     return OfTrace(params.trace_id, instant(params.at, now=utc_now()))
 
 
-def _check_binding(store: Store, params: OneTrace) -> None:
+def _check_binding(store: Store, params: OneTrace, caller: Caller) -> None:
     """Raise NotFound where the caller's key is not bound to the trace; after reading, because spans may arrive."""
-    if not is_bound(store, params.trace_id, params.caller.binding):
+    if not is_bound(store, params.trace_id, caller.binding):
         raise _unknown(params.trace_id)
 
 
-def _head(store: Store, params: OneTrace) -> TraceParts:
+def _head(store: Store, params: OneTrace, caller: Caller) -> TraceParts:
     facts = trace_answers.facts(store, params.trace_id)
     if facts is None:
         raise _unknown(params.trace_id)
-    previous, following = trace_answers.neighbours(store, facts.start_time, params.caller.binding)
+    previous, following = trace_answers.neighbours(store, facts.start_time, caller.binding)
     return TraceParts(trace=facts, previous=previous, next=following)
 
 
@@ -144,10 +156,11 @@ class TextFile:
     text: str
 
 
-def trace_page(store: Store, params: OneTrace, *, lead: Lead) -> TextFile:
-    """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
-    parts = _rest(store, _near(params), None, _head(store, params))
-    _check_binding(store, params)
+@operation("GET traces/{trace_id}/html", bound=True)
+def trace_page(store: Store, lead: Lead, /, params: OneTrace, caller: Caller) -> TextFile:
+    """One trace as a self-contained, redacted page."""
+    parts = _rest(store, _near(params), None, _head(store, params, caller))
+    _check_binding(store, params, caller)
     return TextFile(f"trace-{params.trace_id.hex[:12]}.html", pages().standalone(replace(parts, lead=lead())))
 
 
@@ -215,8 +228,12 @@ OFFLINE = ("groundedness", "citation_check", "context_utilization")
 LEAST = 0.5
 
 
-def pytest_case(store: Store, params: OneTrace) -> TextFile:
-    """Answer `GET traces/{trace_id}/pytest`; raises NotFound where the trace is gone or undecided."""
+@operation("GET traces/{trace_id}/pytest", bound=True)
+def pytest_case(store: Store, /, params: OneTrace, caller: Caller) -> TextFile:
+    """A trace as a regression test.
+
+    Raises NotFound where the trace is gone or undecided.
+    """
     trace_id = params.trace_id
     span, request_time = unit_of(store, trace_id)
     case = case_of(store, trace_id.hex, f"{span:016x}", request_time=request_time)
@@ -226,7 +243,7 @@ def pytest_case(store: Store, params: OneTrace) -> TextFile:
     checks = {name: LEAST for name in scored if name in OFFLINE} or {"groundedness": LEAST}
     fields = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)
     fields["contexts"] = [{"id": context["id"], "text": context["text"]} for context in fields.get("contexts") or ()]
-    _check_binding(store, params)
+    _check_binding(store, params, caller)
     short = trace_id.hex[:8]
     text = _TEXT.format(
         trace_id=trace_id.hex,

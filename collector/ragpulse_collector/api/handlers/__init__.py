@@ -1,1 +1,0 @@
-"""What the operations do, one module for each noun of the API."""

@@ -1,0 +1,226 @@
+"""Quality, traffic and cost over a range of request times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ragpulse_collector.analysis.attribution import FailureAttribution, failure_attribution
+from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.analysis.calibration import Calibration
+from ragpulse_collector.analysis.calibration import calibration as agreement
+from ragpulse_collector.analysis.compare import Comparison
+from ragpulse_collector.analysis.compare import compare as compared
+from ragpulse_collector.analysis.exemplars import ExemplarTraces
+from ragpulse_collector.analysis.exemplars import exemplars as traces_behind
+from ragpulse_collector.analysis.explain import Box, Explanation
+from ragpulse_collector.analysis.explain import explain as differences
+from ragpulse_collector.analysis.gaps import ContentGaps
+from ragpulse_collector.analysis.gaps import gaps as failing_groups
+from ragpulse_collector.analysis.overview import RangeSummary, traffic_alone
+from ragpulse_collector.analysis.overview import overview as summary
+from ragpulse_collector.analysis.limits import Limit, Measure
+from ragpulse_collector.analysis.plan import Check, Plan
+from ragpulse_collector.analysis.plan import check as checked
+from ragpulse_collector.analysis.plan import plan as planned
+from ragpulse_collector.analysis.quality.coverage import Coverage
+from ragpulse_collector.analysis.quality.coverage import coverage as covered
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.series import ManySeries, MetricSeries, series
+from ragpulse_collector.analysis.suggestions import Suggestions, suggest
+from ragpulse_collector.analysis.why.documents import DocumentSort, RatedDocuments
+from ragpulse_collector.analysis.why.documents import documents as rated
+from ragpulse_collector.api.models import HOUR_S, Buckets, Filters, Last90Days, LastWeek
+from ragpulse_collector.api.operations import operation
+from ragpulse_collector.api.params import Count, Duration, EvaluatorName, MetricName, Names, Time
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings.lead import Lead
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.protocol import Clock
+
+MaxAge = Annotated[float | None, Field(ge=0), "Accept figures up to this many seconds old."]
+Metric = Annotated[MetricName | None, "The metric; `name` is another name of it."]
+
+
+@operation("GET metrics", bound=True)
+def metrics(
+    snapshots: Snapshots,
+    clock: Clock,
+    /,
+    choice: Buckets,
+    name: Annotated[MetricName | list[MetricName], "A metric, or several."],
+    group_by: Names = [],
+    corrected: Annotated[bool, "Correct quality by people's labels."] = False,
+    assisted_by: Annotated[
+        EvaluatorName | None, "An evaluator that scored everything; it narrows the intervals."
+    ] = None,
+    max_age: MaxAge = None,
+) -> MetricSeries | ManySeries:
+    """A metric over request time."""
+    snapshot = snapshots.of(choice.query(clock(), group_by), max_age or 0.0)
+    ask = partial(series, snapshot, corrected=corrected, assisted_by=assisted_by)
+    return ask(name) if isinstance(name, str) else ManySeries([ask(one) for one in name])
+
+
+@operation("GET overview")
+def overview(
+    snapshots: Snapshots,
+    clock: Clock,
+    lead: Lead,
+    /,
+    choice: Buckets,
+    only: Literal["traffic"] | None = None,
+    max_age: MaxAge = None,
+) -> RangeSummary:
+    """The headline of a range."""
+    snapshot = snapshots.of(choice.query(clock()), max_age or 0.0)
+    return traffic_alone(snapshot) if only == "traffic" else summary(snapshot, lead())
+
+
+@operation("GET coverage")
+def coverage(store: Store, clock: Clock, /, choice: Filters) -> Coverage:
+    """What was eligible, selected, scored and dropped."""
+    return covered(*choice.asked(store, clock()))
+
+
+@operation("GET exemplars", bound=True)
+def exemplars(
+    store: Store,
+    clock: Clock,
+    /,
+    choice: Filters,
+    name: Metric = None,
+    metric: MetricName | None = None,
+    t: Annotated[Time | None, "Start of the bucket."] = None,
+    step: Annotated[Duration | None, "Length of the bucket."] = None,
+) -> ExemplarTraces:
+    """The worst, median and best traces behind a point."""
+    reader, query = choice.asked(store, clock())
+    if start := choice.instant(t, query.now):
+        query = replace(query, window=Window(start, start + timedelta(seconds=step or HOUR_S), 0))
+    return traces_behind(reader, query, metric or name or "")
+
+
+@operation("GET explain")
+def explain(
+    store: Store,
+    clock: Clock,
+    /,
+    choice: Buckets,
+    name: Metric = None,
+    metric: MetricName | None = None,
+    width: Annotated[int, Field(ge=1)] = 60,
+    sel_from: Time | None = None,
+    sel_to: Time | None = None,
+    sel_lo: float | None = None,
+    sel_hi: float | None = None,
+    bad: Annotated[bool, "Only failing answers, failed requests, or the highest tenth of a number."] = False,
+    at: Annotated[Time | None, "Compare the time after this moment with as long before."] = None,
+) -> Explanation:
+    """What differs in a selection."""
+    reader, query = choice.asked(store, clock())
+    first, last, moment = (choice.instant(edge, query.now) for edge in (sel_from, sel_to, at))
+    box = Box(first=first, last=last, low=sel_lo, high=sel_hi)
+    return differences(reader, query, metric or name or "latency_p50", box, bad=bad, at=moment)
+
+
+@operation("GET compare")
+def compare(
+    store: Store,
+    clock: Clock,
+    lead: Lead,
+    /,
+    *,
+    choice: LastWeek,
+    evaluator: EvaluatorName | None = None,
+    a: Annotated[EvaluatorName, "NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID."],
+    b: EvaluatorName,
+    by: Annotated[str | None, "Also compare within each value of this column."] = None,
+) -> Comparison:
+    """Two sides: difference, interval, test, worst flips."""
+    return compared(*choice.asked(store, clock()), a, b, evaluator=evaluator, by=by, lead=lead())
+
+
+@operation("GET check", bound=True)
+def check(
+    store: Store,
+    clock: Clock,
+    /,
+    choice: Filters,
+    evaluator: EvaluatorName,
+    min: float | None = None,
+    max: float | None = None,
+    measure: Measure = "quality",
+    corrected: Annotated[bool, "Whether enough labels of people correct the judge's figure."] = True,
+) -> Check:
+    """Is quality above a limit?"""
+    reader, query = choice.asked(store, clock())
+    return checked(reader, query, evaluator, Limit.of(min, max), measure=measure, corrected=corrected)
+
+
+@operation("GET plan")
+def plan(store: Store, clock: Clock, /, choice: LastWeek, evaluator: EvaluatorName, half_width: float) -> Plan:
+    """How many to score for a wanted precision."""
+    return planned(*choice.asked(store, clock()), evaluator, half_width)
+
+
+@operation("GET documents", bound=True)
+def documents(
+    store: Store,
+    clock: Clock,
+    lead: Lead,
+    /,
+    choice: LastWeek,
+    evaluator: EvaluatorName | None = None,
+    sort: DocumentSort = "retrieved",
+    limit: Count = 100,
+) -> RatedDocuments:
+    """Quality by retrieved document."""
+    ask = partial(rated, *choice.asked(store, clock()), sort=sort, limit=limit)
+    return ask(evaluator=evaluator, lead=lead())
+
+
+@operation("GET gaps")
+def gaps(
+    store: Store,
+    clock: Clock,
+    lead: Lead,
+    settings: Settings,
+    /,
+    choice: LastWeek,
+    evaluator: Annotated[EvaluatorName | None, "What finds unsupported answers; default: the one that leads."] = None,
+) -> ContentGaps:
+    """Groups of questions that fail, and the collection of documents."""
+    return failing_groups(*choice.asked(store, clock()), evaluator or lead(), settings.topics.least_users)
+
+
+@operation("GET blame")
+def blame(
+    store: Store,
+    clock: Clock,
+    lead: Lead,
+    /,
+    choice: Buckets,
+    group_by: Names = [],
+    width: Annotated[int, Field(ge=1)] = 30,
+) -> FailureAttribution:
+    """Retrieval or generation?"""
+    return failure_attribution(*choice.asked(store, clock(), group_by), lead())
+
+
+@operation("GET calibration")
+def calibration(store: Store, clock: Clock, /, choice: Last90Days, evaluator: EvaluatorName) -> Calibration:
+    """A judge against people's labels."""
+    return agreement(*choice.asked(store, clock()), evaluator)
+
+
+@operation("GET labels/suggest")
+def suggestions(
+    store: Store, clock: Clock, /, choice: LastWeek, evaluator: EvaluatorName, limit: Count = 20
+) -> Suggestions:
+    """Traces worth a label."""
+    return suggest(*choice.asked(store, clock()), evaluator, limit)

@@ -1,0 +1,60 @@
+"""Judges: whether one drifts, and its check on labelled answers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from ragpulse_collector.api.models import Filters, LastWeek
+from ragpulse_collector.api.operations import operation
+from ragpulse_collector.api.params import Count, Duration, EvaluatorName
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.evaluation import DriftWatch
+from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched
+from ragpulse_collector.evaluation.judge_checking import JudgeChecker, StartedCheck
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
+from ragpulse_collector.settings import Settings
+
+
+@operation("GET drift")
+def drift(
+    watch: DriftWatch,
+    /,
+    choice: Filters,
+    evaluator: EvaluatorName | None = None,
+    back: Annotated[Duration | None, "The range of the live score, before now."] = None,
+) -> DriftReport | Watched:
+    """Did the judge move, or the application?"""
+    query, before = choice.query(watch.clock()), BACK if back is None else timedelta(seconds=back)
+    return watch.report(evaluator, query, back=before) if evaluator else watch.watched(query, back=before)
+
+
+@operation("POST drift/anchors", scope="admin")
+def freeze(watch: DriftWatch, /, choice: LastWeek, evaluator: EvaluatorName, n: Count | None = None) -> DriftReport:
+    """Store judged answers to watch a judge by."""
+    return watch.freeze(evaluator, choice.query(watch.clock()), n=n)
+
+
+@operation("POST drift/run", scope="admin")
+def judge_again(watch: DriftWatch, /, evaluator: EvaluatorName) -> DriftReport:
+    """Judge the stored answers again, without the recorded calls."""
+    return watch.run(evaluator)
+
+
+@operation("GET judge/checks")
+def checks(settings: Settings, catalog: Catalog, checker: JudgeChecker, /) -> JudgeChecks:
+    """Reports of checks of judges, newest first, and how far a check is."""
+    return checks_of(settings, catalog.judge, checker.state)
+
+
+@operation("POST judge/check", scope="admin")
+def start_check(
+    checker: JudgeChecker,
+    /,
+    judge: Annotated[str | None, "Name or model of a configured judge; default: that of `[judge]`."] = None,
+    max_usd: Annotated[float | None, Field(ge=0), "Stop before spending more than this."] = None,
+) -> StartedCheck:
+    """Check a judge on labelled answers, in the background, as `ragpulse judge check` does."""
+    return checker.start(judge, max_usd)
