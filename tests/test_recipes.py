@@ -71,7 +71,7 @@ def test_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.anyio
 async def test_an_operation_and_its_page() -> None:
     """The operation refuses what it does not know; the page asks it."""
-    operations = Operations([recipe("An operation")["OPERATION"]])
+    operations = Operations(recipe("An operation")["greeting"].operations)
     assert await operations.call("GET greeting", {"name": "Ann"}) == {"greeting": "Hello Ann"}
     with pytest.raises(ApiError, match="nam"):
         await operations.call("GET greeting", {"nam": "Ann"})
