@@ -21,9 +21,9 @@ from ragpulse_collector.analysis.explain import Box, Explanation
 from ragpulse_collector.analysis.explain import explain as differences
 from ragpulse_collector.analysis.gaps import ContentGaps
 from ragpulse_collector.analysis.gaps import gaps as failing_groups
+from ragpulse_collector.analysis.limits import Limit, Measure
 from ragpulse_collector.analysis.overview import RangeSummary, traffic_alone
 from ragpulse_collector.analysis.overview import overview as summary
-from ragpulse_collector.analysis.limits import Limit, Measure
 from ragpulse_collector.analysis.plan import Check, Plan
 from ragpulse_collector.analysis.plan import check as checked
 from ragpulse_collector.analysis.plan import plan as planned
