@@ -11,7 +11,6 @@ import pytest
 from pydantic import BaseModel
 from stored_units import create_empty
 
-from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.shown_settings import (
     ADDRESSES,
     PUBLIC,
@@ -74,7 +73,7 @@ max = 0.1
 
 def shown(settings: Settings) -> ShownSettings:
     """The answer for these settings."""
-    return shown_settings(Params(), in_force=lambda: settings, prices=dict)
+    return shown_settings(settings, {})
 
 
 def values(answer: ShownSettings) -> Mapping[tuple[str, str, str], ShownValue]:

@@ -19,8 +19,8 @@ from ragpulse_collector.analysis.overview import RangeSummary, overview
 from ragpulse_collector.analysis.query import window_between
 from ragpulse_collector.analysis.series import MetricSeries, series
 from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.api import models
 from ragpulse_collector.api.http import plain
+from ragpulse_collector.api.models import Buckets
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import hajek, wilson
@@ -374,16 +374,17 @@ class Counted:
         """The same store."""
         return self
 
-    def _snapshot(self, params: models.Cached) -> Snapshot:
-        return self.shared.of(params.query(now() + timedelta(seconds=self.time)), params.max_age or 0.0)
+    def _snapshot(self, max_age: float = 0.0, **params: Any) -> Snapshot:
+        query = Buckets.parse({"from": "-4h", **params}).query(now() + timedelta(seconds=self.time))
+        return self.shared.of(query, max_age)
 
     def headline(self, **params: Any) -> RangeSummary:
         """The overview of the last four hours."""
-        return overview(self._snapshot(models.Overview.parse({"from": "-4h", **params})))
+        return overview(self._snapshot(**params))
 
     def chart(self, name: str) -> MetricSeries:
         """A metric of the last four hours."""
-        return series(self._snapshot(models.Metrics.parse({"from": "-4h", "name": name})), name)
+        return series(self._snapshot(), name)
 
 
 def test_charts_of_one_page_share_one_reading(store: EmbeddedStore) -> None:
