@@ -26,6 +26,8 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 """Kubernetes sets RAGPULSE_PORT=tcp://... in every pod beside a Service that is named `ragpulse`."""
 _MAY_END = re.compile(r"#|[\]}]\s*$|\"{3}\s*$|'{3}\s*$")
 """A line that may end a statement of several lines: parsing each of its lines would take its length squared."""
+_SECRET = frozenset({"headers", "query", "secret", "password", "pagerduty"})
+"""Keys whose values no message shows."""
 _KEY = re.compile(r"(?P<name>[^:,\s]+):(?P<scopes>[a-z+]+):(?P<sha256>[0-9a-f]{64})")
 
 
@@ -80,8 +82,9 @@ def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error
     """Describe a mistake: the variable where the value is from the environment, else the line of the file."""
     location, dotted = error["loc"], ".".join(map(str, error["loc"]))
     variable = next((variable for variable in values if location[: len(variable.location)] == variable.location), None)
+    given, is_secret = error["input"], not _SECRET.isdisjoint(location)
     if variable is not None:
-        return f"{variable.name}={values[variable]!r}: {message(error)}"
+        return f"{variable.name}{'' if is_secret else f'={values[variable]!r}'}: {message(error)}"
     prefix = f"{path}:{_line_of(text, location)}: " if path else ""
     if error["type"] == "extra_forbidden":
         from ragpulse_evaluators.errors import nearest
@@ -89,8 +92,7 @@ def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error
         names = sorted(_valid_names(location[:-1]))
         hint = nearest(str(location[-1]), names) or f"; valid: {', '.join(names)}"
         return f"{prefix}unknown key {dotted!r}{hint}"
-    given = error["input"]
-    is_private = isinstance(given, dict) or "://" in str(given)  # an address may hold a key
+    is_private = is_secret or isinstance(given, dict) or "://" in str(given)  # an address may hold a key
     value = "" if is_private else f" (got {given!r})"
     return f"{prefix}{dotted}: {message(error)}{value}"
 

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from stored_units import create_empty
 
 from ragpulse_collector.api.shown_settings import (
@@ -99,6 +99,8 @@ def planted(kind: Any, path: str, secret: str) -> Any:
         return parts[0]
     if origin is not None:  # Annotated
         return planted(parts[0], path, secret)
+    if kind is SecretStr:
+        return SecretStr(secret)
     return f"{path}:{'public' if path in PUBLIC else secret}" if kind is str else True if kind is bool else 7
 
 
@@ -113,7 +115,8 @@ def test_no_secret_is_shown_and_not_even_its_length(secret: str) -> None:
     assert answer == shown(planted(Settings, "", "1"))
     text = repr(answer)
     missing = {path for path in PUBLIC if f"{path}:public" not in text}
-    assert {path for path in missing if not path.endswith(("api_key_env", "judge.structured"))} == {
+    no_texts = ("api_key_env", "judge.structured", "judge.reasoning_effort", "judge.service_tier")
+    assert {path for path in missing if not path.endswith(no_texts)} == {
         "collector.retention_days_by_service", "collector.api_keys.scopes", "collector.roles", "collector.log_format",
         "rule.unit", "feedback.scale", "prices.tiers",
     }, "these are no free texts"  # fmt: skip

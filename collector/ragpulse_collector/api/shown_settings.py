@@ -19,7 +19,17 @@ from pydantic import BaseModel, JsonValue
 
 from ragpulse_collector.settings import Location, Settings
 
-_JUDGE = ("model", "name", "api_base", "api_key_env", "structured", "limit_parameter", "omit")
+_JUDGE = (
+    "model",
+    "name",
+    "api_base",
+    "api_key_env",
+    "structured",
+    "limit_parameter",
+    "omit",
+    "reasoning_effort",
+    "service_tier",
+)
 PUBLIC: Final = frozenset((
     "lead", "collector.host", "collector.db", "collector.retention_days_by_service", "collector.api_keys.name",
     "collector.api_keys.scopes", "collector.api_keys.services", "collector.api_keys.environments",

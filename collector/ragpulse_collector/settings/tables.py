@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.refusals import Invalid
@@ -219,6 +219,23 @@ class CollectorSettings(Section):
         return self.db.startswith("ducklake:")
 
 
+ServiceTier = Literal[
+    "auto", "default", "standard", "standard_only", "flex", "priority", "scale", "on_demand", "performance", "batch"
+]
+HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def _variable(key: str, name: str) -> str:
+    if not (value := os.environ.get(name)):
+        raise SettingsError(f"{key}: the environment variable {name} is not set")
+    return value
+
+
+def _filled(key: str, value: SecretStr) -> str:
+    return _VARIABLE.sub(lambda found: _variable(key, found[1]), value.get_secret_value())
+
+
 class JudgeModel(Section):
     """One judge: the `[judge]` table, or the `judge` of an `[[evaluator]]`."""
 
@@ -238,6 +255,31 @@ class JudgeModel(Section):
     """The server's name for the limit of a reply. None: `max_tokens`, or `max_completion_tokens` if that is refused."""
     omit: tuple[str, ...] = ()
     """Parameters that the server does not take, such as `temperature`."""
+    timeout_s: float = Field(120, gt=0, le=3600)
+    """The longest wait for one reply."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Part of the judge's id. None: 0, where the model takes one."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"] | None = None
+    """How long a reasoning model thinks; part of the judge's id. None: as the server does."""
+    service_tier: ServiceTier | None = None
+    """The provider's class of service and price. None: as the server does."""
+    window: int | None = Field(None, ge=1024)
+    """Tokens that the judge reads, the reply included: longer contexts are cut to it. None: as the server says."""
+    headers: dict[HeaderName, SecretStr] = {}
+    """Sent with each question. `${NAME}` in a value stands for an environment variable. Never shown or stored."""
+    query: dict[str, SecretStr] = {}
+    """Parameters added to the judge's address, with `${NAME}` as in `headers`. Never shown or stored."""
+
+    def __hash__(self) -> int:
+        return hash((self.model, self.name, self.api_base))
+
+    @field_validator("headers", "query")
+    @classmethod
+    def _one_line(cls, values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in values.items():
+            if not (value.get_secret_value().isascii() and value.get_secret_value().isprintable()):
+                raise ValueError(f"{name}: a value is one line of ASCII")
+        return values
 
     @model_validator(mode="before")
     @classmethod
@@ -271,13 +313,11 @@ class JudgeModel(Section):
 
     @property
     def access(self) -> dict[str, Any]:
-        """The options of the judge, with its key; raises SettingsError where the key's variable is not set."""
-        options = self.model_dump(include={"name", "api_base", "max_tokens", "structured", "limit_parameter", "omit"})
-        if self.api_key_env is None:
-            return options
-        if not (key := os.environ.get(self.api_key_env)):
-            raise SettingsError(f"api_key_env: the environment variable {self.api_key_env} is not set")
-        return options | {"api_key": key}
+        """The options of the judge, with its secrets; raises SettingsError where a variable of one is not set."""
+        options = self.model_dump(include=JudgeModel.model_fields.keys() - {"model", "api_key_env"}, exclude_none=True)
+        for table in ("headers", "query"):
+            options[table] = {name: _filled(table, value) for name, value in options[table].items()}
+        return options | ({"api_key": _variable("api_key_env", self.api_key_env)} if self.api_key_env else {})
 
 
 class JudgeSettings(JudgeModel):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, urlsplit
 
 from ragpulse_evaluators.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ _HOSTS = {
 _OLLAMA, _OLLAMA_BASE = "ollama/", "http://127.0.0.1:11434/v1"
 _FORM = "write https://host:port/v1#model"
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
-_SHORTEST_SECRET = 8
+SHORTEST_SECRET = 8
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -138,9 +138,24 @@ def split_judge(judge: str, api_base: str | None = None) -> tuple[str, str] | No
     return None
 
 
-def hidden(text: str, key: str | None) -> str:
-    """The text without this key, and without any secret of the environment."""
-    secrets = (key or "", *(value for name, value in os.environ.items() if _SECRET.search(name)))
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
+def hidden(text: str, *secrets: str) -> str:
+    """The text without these secrets, and without any secret of the environment."""
+    environment = (value for name, value in os.environ.items() if _SECRET.search(name))
+    for secret in sorted((*secrets, *environment), key=len, reverse=True):
+        text = text.replace(secret, "***") if len(secret) >= SHORTEST_SECRET else text
     return text
+
+
+def spellings(secrets: Iterable[str | None]) -> tuple[str, ...]:
+    """These secrets as they may be repeated: whole, by their words (`Bearer ...`), and as in an address."""
+    words = [word for secret in secrets if secret for word in (secret, *secret.split())]
+    return tuple(dict.fromkeys([*words, *map(quote, words), *map(quote_plus, words)]))
+
+
+def sendable(place: str, what: str, value: str) -> str:
+    """The value of a header; raises `ConfigurationError`, which does not show it, where no header can carry it."""
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigurationError(
+            f"the {what} of the judge {place} holds a line break or a sign that no header can carry"
+        )
+    return value

@@ -11,7 +11,7 @@ import copy
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -19,10 +19,28 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.protocol import MAX_TOKENS, BaseJudge, JudgeQuestion, Message, all_calls, transcript
+from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, JudgeError, JudgeRejected
+from ragpulse_evaluators.judges.addresses import sendable
+from ragpulse_evaluators.judges.protocol import (
+    MAX_TOKENS,
+    BaseJudge,
+    JudgeQuestion,
+    Message,
+    all_calls,
+    count_tokens,
+    transcript,
+)
 from ragpulse_evaluators.judges.rejections import Rejection
-from ragpulse_evaluators.judges.replies import BLOCKED, Fields, JsonObject, Unanswered, end_of, read_choices, read_usage
+from ragpulse_evaluators.judges.replies import (
+    BLOCKED,
+    Fields,
+    JsonObject,
+    Unanswered,
+    end_of,
+    read_choices,
+    read_usage,
+    unread,
+)
 from ragpulse_evaluators.result import JudgeCall
 
 _OWN_TEMPERATURE = re.compile(r"(?:^|/)(?:o[134](?:-|$)|gpt-5(?!-chat))")
@@ -33,6 +51,8 @@ _NO_SYSTEM = re.compile(
     r"system (?:role|message)s?\b.*not|role.{0,10}system.*not|only user and assistant", re.IGNORECASE
 )
 _ADJUSTABLE = frozenset({400, 415, 422, 501})
+_ELSE = frozenset({401, 402, 408, 409, 425, 429})
+"""A key, money, or too much at once: nothing that a changed request mends."""
 _FIXED = frozenset({"model", "messages", "response_format", "n", "logprobs", "top_logprobs"})
 """Keys of a request that are no sampling parameters."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -84,9 +104,10 @@ class _Accepted:
             names = [str(rejection.param)]
         elif not any(name in text for name in (limit, *_LIMITS)):
             names.remove(limit)
-        if rejection.status not in _ADJUSTABLE:
-            is_format = rejection.param not in body and rejection.status != 401 and _STRUCTURED.search(text)
-            names = ["response_format"] if is_format and "response_format" in body else []
+        if rejection.status not in _ADJUSTABLE:  # what is refused is named, or it is something else
+            is_format = rejection.param not in body and _STRUCTURED.search(text) and "response_format" in body
+            named = (n for n in names if n not in self.limits and re.search(rf"(?<![\w-]){n}(?![\w-])", text))
+            names = [] if rejection.status in _ELSE else ["response_format"] if is_format else [*named]
         return [way for name in names for way in self._without(name, text, body)]
 
     def _without(self, name: str, text: str, body: Fields) -> list[_Accepted]:
@@ -126,7 +147,8 @@ class ChatJudge(BaseJudge):
     its provider's own address, host, port and path (`where`) are part of the id, too. A `name` stands for model and
     address, and so keeps the id over a move. Every request carries `max_tokens`. The default limit is not part of the
     id; one that was set is. `structured` (json_schema, json_object, none), `limit_parameter` and `omit` say what the
-    server takes, which else is found out by its rejections.
+    server takes, which else is found out by its rejections. A question that `window` tokens cannot hold is not sent:
+    it is `ContextTooLong`. `headers` and `query` may hold secrets: they are part of no id, record or error.
     """
 
     negotiates = True
@@ -141,6 +163,12 @@ class ChatJudge(BaseJudge):
         structured: str | None = None,
         limit_parameter: str | None = None,
         omit: Iterable[str] = (),
+        window: int | None = None,
+        service_tier: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_query: Mapping[str, str] | None = None,
         **sampling: Any,
     ) -> None:
         if structured not in _FORMATS:
@@ -152,6 +180,11 @@ class ChatJudge(BaseJudge):
         self._named, self._at = name or model, "" if name else at
         self._set({key: value for key, value in sampling.items() if key not in omit})
         self._brief: int | None = None
+        self._window, self._tier = window, service_tier
+        self._headers = {**(headers or {}), **(extra_headers or {})}  # also as clients of OpenAI name them
+        self._query = {**(query or {}), **(extra_query or {})}
+        for name, value in self._headers.items():
+            sendable(self.place, f"header {name}", value)
         accepted = _Accepted(
             formats=_FORMATS[structured],
             without=frozenset(omit),
@@ -241,7 +274,11 @@ class ChatJudge(BaseJudge):
 
     async def _complete(self, question: JudgeQuestion, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
-        accepted = self._server.accepted
+        accepted, tokens = self._server.accepted, count_tokens(transcript(question.messages))
+        if self._window and tokens > self._window - min(limit, self._window // 4):
+            raise ContextTooLong(
+                f"{self.place}: {tokens} tokens exceed its window of {self._window}", window=self._window
+            )
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
             body = self._body(question, accepted, limit)
@@ -257,7 +294,7 @@ class ChatJudge(BaseJudge):
                     accepted = ways[0]
                     seen.add(accepted)
                     continue
-                answer = _BLOCKED_ANSWER
+                answer = _blocked(rejection)
             else:
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
@@ -266,7 +303,9 @@ class ChatJudge(BaseJudge):
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: JsonObject = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
-        body[accepted.limits[0]] = min(limit, accepted.longest or limit)
+        body[accepted.limits[0]] = min(limit, accepted.longest or limit, (self._window or 4 * limit) // 4)
+        if self._tier:
+            body["service_tier"] = self._tier
         if question.n > 1:
             body["n"] = question.n
         if question.logprobs:
@@ -285,9 +324,10 @@ class ChatJudge(BaseJudge):
             "sampling": {key: value for key, value in body.items() if key not in _FIXED},
         }
         failure: JudgeError | None = None
+        part = unread(answer, prompt)
         try:
-            choices = read_choices(answer)
-        except Unanswered as unanswered:
+            choices = [{**choice, "problem": choice.get("problem") or part} for choice in read_choices(answer)]
+        except (Unanswered, AttributeError, KeyError, TypeError, ValueError) as unanswered:
             failure, choices = (
                 JudgeRejected(f"{self.place}: {unanswered}"),
                 [{"completion": "", "finish_reason": "error"}],
@@ -318,11 +358,9 @@ def _sums(first: JudgeCall, second: JudgeCall) -> JsonObject:
     return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
 
 
-_BLOCKED_ANSWER = {
-    "choices": [{"message": {"content": ""}, "finish_reason": BLOCKED}],
-    "usage": {"prompt_tokens": 0, "completion_tokens": 0},
-}
-"""A question that a content filter refused, as a reply that it ended."""
+def _blocked(rejection: Rejection) -> JsonObject:
+    """A question that a content filter refused, as a reply that it ended."""
+    return {"choices": [{"message": {}, "finish_reason": BLOCKED, "problem": str(rejection)}]}
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, first_problem, unreadable
-from ragpulse_evaluators.judges.replies import Fields, JsonObject, end_of
+from ragpulse_evaluators.judges.replies import LONG, MOST_SIGNS, NESTED, Fields, JsonObject, end_of, is_nested
 from ragpulse_evaluators.result import JudgeCall
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -357,13 +357,17 @@ def final_text(call: JudgeCall) -> str:
     """The reply without its reasoning; raises `NoVerdict` where it was cut off, filtered, a refusal, or elsewhere."""
     end = end_of(call.finish_reason)
     if end in _ENDED:
-        reply = f": {excerpt(call.completion)!r}" if call.completion else ""
-        raise NoVerdict(_ENDED[end] + reply)
+        why = repr(excerpt(call.completion)) if call.completion else call.problem
+        raise NoVerdict(f"{_ENDED[end]}: {why}" if why else _ENDED[end])
+    if end == "cut":
+        raise NoVerdict(f"the reply was cut off: {(call.finish_reason or '').removeprefix('cut: ')}")
     if end == "length":
         limit = next((value for key, value in (call.sampling or {}).items() if key.startswith("max_")), "its")
         raise NoVerdict(f"the reply was cut off at the limit of {limit} tokens: raise max_tokens")
-    if call.problem:
-        raise NoVerdict(call.problem)
+    if problem := call.problem or (
+        NESTED if is_nested(call.completion) else LONG if len(call.completion) > MOST_SIGNS else None
+    ):
+        raise NoVerdict(problem)
     text = without_reasoning(call.completion)
     if not text and call.completion.strip():
         raise NoVerdict("the reply ends within its reasoning")

@@ -235,11 +235,20 @@ _DENSE = re.compile(
     r"[\u0e00-\u0e7f\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]"
 )
 
+_WORD = re.compile(r"\w+")
+_REPEATED = re.compile(r"(\W)\1+")
+
 
 def count_tokens(text: str) -> int:
     """Roughly the tokens of a text: one a character in dense scripts, one in four characters elsewhere, rounded up."""
     dense = 0 if text.isascii() else len(_DENSE.findall(text))
     return dense + -(-(len(text) - dense) // 4)
+
+
+def fewest_tokens(text: str) -> float:
+    """Fewer tokens than any tokenizer makes of a text: it joins no two words, and not many signs."""
+    signs = 0 if text.isascii() else len(_DENSE.findall(text))
+    return max(0.8 * (len(_WORD.findall(text)) + signs / 3), 0.3 * count_tokens(_REPEATED.sub(r"\1", text)))
 
 
 def split_text(text: str, limit: int) -> list[str]:

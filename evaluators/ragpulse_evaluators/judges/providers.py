@@ -15,12 +15,21 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.addresses import Address, environment_address, hidden, split_judge
+from ragpulse_evaluators.judges.addresses import (
+    SHORTEST_SECRET,
+    Address,
+    environment_address,
+    hidden,
+    sendable,
+    spellings,
+    split_judge,
+)
 from ragpulse_evaluators.judges.chat import ChatJudge
 from ragpulse_evaluators.judges.protocol import (
     Embedder,
@@ -66,11 +75,14 @@ class HTTPJudge(ChatJudge):
     ) -> None:
         address = Address.parsed(base)
         super().__init__(model, where=address.where, temperature=temperature, max_tokens=max_tokens, **params)
-        self._url, self._key = address.endpoint, api_key or address.environment_key()
-        self._headers = {"Content-Type": "application/json"}
-        if self._key:
-            self._headers["Authorization"] = f"Bearer {self._key}"
-            self._headers |= {"api-key": self._key} if address.provider == "AZURE" else {}
+        key, query = api_key or address.environment_key(), address.parts.query
+        self._url = (
+            f"{address.endpoint}{'&' if query else '?'}{urlencode(self._query)}" if self._query else address.endpoint
+        )
+        self._secrets = spellings((key, *self._headers.values(), *self._query.values()))
+        if key and "authorization" not in map(str.lower, self._headers):
+            self._headers["Authorization"] = f"Bearer {sendable(self.place, 'key', key)}"
+            self._headers |= {"api-key": key} if address.provider == "AZURE" else {}
         self._timeout = timeout_s
         self._tls: ssl.SSLContext | None = None
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[httpx.AsyncClient]] = WeakKeyDictionary()
@@ -102,13 +114,13 @@ class HTTPJudge(ChatJudge):
             raise self._error(str(unanswered), JudgeRejected, maybe_billed=True) from None
         if not answer.get("choices") and (error := answer.get("error")):  # OpenRouter sends it with 200
             code = error.get("code") if isinstance(error, dict) else None
-            raise Rejection(code if isinstance(code, int) else 500, hidden(to_json(error).decode(), self._key))
+            raise Rejection(code if isinstance(code, int) else 500, hidden(to_json(error).decode(), *self._secrets))
         return answer
 
     def _error(self, message: str, kind: type[JudgeError] = JudgeError, *, maybe_billed: bool) -> JudgeError:
-        return kind(hidden(f"{self.place}: {message}", self._key), maybe_billed=maybe_billed)
+        return kind(hidden(f"{self.place}: {message}", *self._secrets), maybe_billed=maybe_billed)
 
-    async def _post(self, payload: bytes, sent: list[str]) -> tuple[bytes, str]:
+    async def _post(self, payload: bytes, sent: list[str]) -> tuple[str, str]:
         async def note(event: str, _: Any) -> None:
             if event.endswith("send_request_headers.started"):
                 sent.append(event)
@@ -122,8 +134,11 @@ class HTTPJudge(ChatJudge):
             idle.append(client)
         if response.status_code != 200:
             wait = response.headers.get("retry-after")
-            raise Rejection(response.status_code, hidden(body[:4000].decode(errors="replace"), self._key), wait)
-        return bytes(body), response.headers.get("content-type", "")
+            raise Rejection(response.status_code, hidden(body[:4000].decode(errors="replace"), *self._secrets), wait)
+        text = body.decode("utf-8-sig", errors="replace")
+        for secret in self._secrets:  # a server may repeat what it was sent
+            text = text.replace(secret, "***") if len(secret) >= SHORTEST_SECRET and not secret.isalpha() else text
+        return text, response.headers.get("content-type", "")
 
     async def _connections(self) -> list[httpx.AsyncClient]:
         """Return the idle connections of this event loop, which are closed with it."""
@@ -160,7 +175,7 @@ class HTTPJudge(ChatJudge):
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
         return httpx.AsyncClient(
-            headers=self._headers,
+            headers={"Content-Type": "application/json"} | self._headers,
             verify=self._tls,
             timeout=None,
             limits=httpx.Limits(max_connections=1),
@@ -235,6 +250,12 @@ class LLMJudge(ChatJudge):
             raise ConfigurationError(f"the judge {model} needs litellm, which is not installed: {_INSTALL}")
         name, where, self._access = _reached(model, api_base, api_key, timeout_s=timeout_s)
         super().__init__(name, where=where, temperature=temperature, max_tokens=max_tokens, **params)
+        key = self._access.get("api_key") or os.environ.get(f"{name.partition('/')[0].upper()}_API_KEY")
+        self._secrets = spellings(
+            (sendable(self.place, "key", key or ""), *self._headers.values(), *self._query.values())
+        )
+        extra = {"extra_headers": self._headers, "extra_query": self._query}
+        self._access |= {name: values for name, values in extra.items() if values}
         self._own_server = where is not None
         self._library: Any = None
 
@@ -268,7 +289,7 @@ class LLMJudge(ChatJudge):
         return {**answer.model_dump(), "cost_usd": cost}
 
     def _failed(self, failure: Exception) -> Exception:
-        message = hidden(f"{type(failure).__name__}: {failure}", self._access.get("api_key"))
+        message = hidden(f"{type(failure).__name__}: {failure}", *self._secrets)
         status: Any = 401 if _NOT_SET_UP.search(message) else getattr(failure, "status_code", None)
         broken = type(failure).__name__ in ("APIConnectionError", "Timeout") or not isinstance(status, int)
         if broken and status != 401:  # litellm gives a broken connection a status, which the server did not send
@@ -293,7 +314,7 @@ class LLMEmbedder:
             )
             rows = sorted(answer.data, key=lambda row: row["index"])
         except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
-            message = hidden(f"{type(failure).__name__}: {failure}", self._access.get("api_key"))
+            message = hidden(f"{type(failure).__name__}: {failure}", *spellings((self._access.get("api_key"),)))
             raise JudgeError(f"{self.model}: {message}") from None
         return [[float(value) for value in row["embedding"]] for row in rows]
 

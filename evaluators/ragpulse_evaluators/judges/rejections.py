@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,12 +21,24 @@ _WINDOW = re.compile(
     re.IGNORECASE,
 )
 _FILTERED = re.compile(
-    r"content_?filter|content[_ ]?policy|content management policy|ResponsibleAI|data_inspection_failed|invalid_prompt"
-    r"|prohibited_content|safety (?:system|filter|setting)|moderation|flagged|inappropriate content|guardrail",
+    r"content[_ ]?filter|content[_ ]?polic|content management policy|usage guidelines|ResponsibleAI"
+    r"|Data_?Inspection_?Fail|invalid_prompt|prohibited_content|safety[ _](?:system|filter|setting|check)|moderation"
+    r"|flagged|inappropriate content|guardrail|content exists risk|high risk|censorship|RiskDetection|jailbreak"
+    r"|敏感|违规"
+    r"|[\"']code[\"']\s*:\s*[\"']?1301\b",
     re.IGNORECASE,
 )
+_SENSITIVE = re.compile(
+    r"new_sensitive|sensitive[_ ]?(?:word|content|info)|(?:input|prompt|content|text)\S* (?:is|contains) sensitive",
+    re.I,
+)
+"""Filters that some providers answer as a failure of the server."""
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.IGNORECASE)
-_AGAIN = re.compile(r"(?:retry|try again) (?:in|after) (?:(\d+)m(?!s))?(?:([\d.]+\d|\d+)(ms|s))?", re.IGNORECASE)
+_AGAIN = re.compile(
+    r"(?:retry|try again) (?:in|after) (?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d{1,9})?)(ms|s))?", re.IGNORECASE
+)
+_AGES_S = 86_400.0
+"""Longer waits are as good as none that is known."""
 _WAIT = frozenset({408, 409, 425, 429})
 """Client errors that pass: timeouts, conflicts, throttling."""
 _PARAM = re.compile(r"[\"'](?:param[\"']\s*:|body[\"'],)\s*[\"']([a-z_]+)")
@@ -42,7 +55,8 @@ class Rejection(Exception):
     @property
     def filtered(self) -> bool:
         """Whether a content filter refused the question."""
-        return self.status in (400, 403, 422, 451) and bool(_FILTERED.search(self.text))
+        refuses = self.status in (400, 403, 422, 451) and _FILTERED.search(self.text)
+        return bool(refuses or (self.status not in _WAIT and _SENSITIVE.search(self.text)))
 
     @property
     def param(self) -> str | None:
@@ -88,11 +102,11 @@ def _named_wait(text: str) -> float | None:
 
 
 def _seconds(header: str | None) -> float | None:
-    """`Retry-After` in seconds: a number or an HTTP date; None where it is neither."""
-    if not header:
-        return None
-    with suppress(ValueError):
-        return max(0.0, float(header))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    """`Retry-After` in seconds, at most `_AGES_S`: a number or an HTTP date; None where it is neither."""
+    with suppress(ValueError, TypeError, OverflowError):
+        try:
+            seconds = float(header or "")
+        except ValueError:
+            seconds = (parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds()
+        return None if math.isnan(seconds) else min(max(0.0, seconds), _AGES_S)
     return None

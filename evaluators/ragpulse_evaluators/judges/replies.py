@@ -9,24 +9,32 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from math import inf
 from typing import Any
 
-from ragpulse_evaluators.judges.protocol import count_tokens
+from ragpulse_evaluators.judges.protocol import count_tokens, fewest_tokens
 from ragpulse_evaluators.usage import counted, whole_number
 
 Fields = Mapping[str, Any]
 JsonObject = dict[str, Any]
 BLOCKED = "content_filter"
 _ENDS = {
-    "length": "length|max_tokens|max_output_tokens|max_new_tokens|max_completion_tokens|model_length|token_limit"
-    "|model_context_window_exceeded|context_length_exceeded|incomplete",
-    BLOCKED: "content_?filter\\w*|safety|\\w+_safety|recitation|\\w*_recitation|blocklist|prohibited_content|spii"
-    "|blocked|guardrail_intervened|guardrails?|sensitive|data_inspection_failed|moderation|model_armor|flagged|language",
+    BLOCKED: r"\w*content_?filter\w*|safety|\w+_safety|\w*recitation|blocklist|prohibited_content|spii|blocked|\w*toxic"
+    r"|guardrail_intervened|guardrails?|\w*sensitive|data_inspection_failed|moderation|model_armor|flagged|language",
     "refusal": "refusal|refused",
-    "error": "error|\\w+_error|failed|insufficient_system_resource|malformed_\\w+|abort(?:ed)?",
+    "error": r"error|\w+_error|failed|insufficient_system_resource|malformed_\w+|abort(?:ed)?",
+    "length": r"\w*(?:max_?(?:\w+_)?(?:len|tokens?|context|output)|token_limit|context_(?:length|window))\w*|length"
+    "|model_length|error_limit|limit|incomplete",
+    "cut": r"cut|not_finished|\w*time_?(?:limit|out)|\w*cancel\w*|interrupt\w*|truncated|pause_turn",
 }
 """Why a reply ended → the spellings of providers, in lower case; any other reason is a stop."""
 _ENDING = re.compile("|".join(f"(?P<{name}>{spellings})" for name, spellings in _ENDS.items()))
+_BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_DEEPEST, _MOST_TOKENS, _SMALLEST_WINDOW = 64, 2**31, 500
+MOST_SIGNS = 1_000_000
+"""A longer reply is not read: no limit of a reply allows it."""
+NESTED = f"the reply is nested deeper than {_DEEPEST} levels"
+LONG = f"the reply is longer than {MOST_SIGNS:,} characters"
 _FINAL = re.compile(
     r".*(?:[<\[]/(?:think|thinking|thought|reasoning)[>\]]|^\W*final (?:answer|verdict|score|reply)\W*[:=])",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
@@ -44,15 +52,31 @@ class Unanswered(Exception):
 
 
 def end_of(reason: Any) -> str:
-    """`length`, `content_filter`, `refusal` or `error` for every provider's spelling of it, else `stop`."""
+    """`length`, `cut`, `content_filter`, `refusal` or `error` for every provider's spelling of it, else `stop`."""
     word = re.sub(r"\W+", "_", str(reason or "").partition(":")[0].strip()).rpartition("FinishReason_")[2]
     match = _ENDING.fullmatch(word.casefold())
     return str(match.lastgroup) if match else "stop"
 
 
-def joined(body: bytes, content_type: str) -> JsonObject:
-    """The JSON object of a body; the chunks of an event stream as one completion. Raises `Unanswered`."""
-    text = body.decode("utf-8-sig", errors="replace").strip()
+def is_nested(text: str) -> bool:
+    """Whether brackets outside strings stand deeper than any verdict needs: known before anything is parsed."""
+    depth, quoted = 0, False
+    for bracket in _BRACKET.findall(text):
+        quoted ^= bracket == '"'
+        depth += 0 if quoted else (bracket in "[{") - (bracket in "]}")
+        if depth > _DEEPEST:
+            return True
+    return False
+
+
+def joined(body: str, content_type: str) -> JsonObject:
+    """The JSON object of a body; the chunks of an event stream as one completion. Raises `Unanswered`.
+
+    A stream that has no end, or ends with an error, is a reply that was cut.
+    """
+    text = body.strip("\ufeff \n\r\t")
+    if is_nested(text):
+        return {"choices": [{"message": {}, "problem": NESTED}]}
     lines = [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith(("data:", "{"))]
     for candidates in ([text], [line for line in lines if line != "[DONE]"]):
         try:
@@ -60,8 +84,18 @@ def joined(body: bytes, content_type: str) -> JsonObject:
         except (ValueError, RecursionError):
             continue
         if objects and all(isinstance(one, dict) for one in objects):
-            return objects[0] if candidates == [text] else reduce(_with_chunk, objects, JsonObject())
+            is_whole = candidates == [text]
+            whole = objects[0] if is_whole else reduce(_with_chunk, objects, JsonObject())
+            if error := whole.get("error") or not (is_whole or "[DONE]" in lines):
+                _cut(whole.get("choices"), "the stream has no end" if error is True else str(error))
+            return whole
     raise Unanswered(f"the reply is no chat completion but {content_type or 'of no content type'}: {text[:80]!r}")
+
+
+def _cut(choices: Any, why: str) -> None:
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and not choice.get("finish_reason"):
+            choice["finish_reason"] = f"cut: {why}"
 
 
 def _with_chunk(whole: JsonObject, chunk: Fields) -> JsonObject:
@@ -96,7 +130,9 @@ def read_choices(answer: Fields) -> list[JsonObject]:
 
 def _read_choice(choice: Fields) -> JsonObject:
     message = choice["message"]
-    text, reason = text_of(message.get("content")), "error" if choice.get("error") else choice.get("finish_reason")
+    stated = "error" if choice.get("error") else choice.get("finish_reason")
+    reason = str(stated.get("type") if isinstance(stated, Mapping) else stated or "") or None
+    text = text_of(message.get("content"))
     extra = message.get("provider_specific_fields") or {}  # where litellm puts what only some providers have
     refusal = message.get("refusal") or extra.get("refusal")
     if refusal:
@@ -104,9 +140,10 @@ def _read_choice(choice: Fields) -> JsonObject:
     elif not text.strip():
         text = _elsewhere(message) if end_of(reason) == "stop" else ""
     filled = ", ".join(key for key, value in message.items() if value and key not in _NO_TEXT)
-    problem = f"the reply has no content; filled is {filled}" if filled else "the reply is empty"
+    empty = f"the reply has no content; filled is {filled}" if filled else "the reply is empty"
     logprobs = _first_token_logprobs(choice)
-    return {"completion": text, "finish_reason": reason, "logprobs": logprobs, "problem": None if text else problem}
+    problem = choice.get("problem") or (empty if not text and end_of(reason) == "stop" else None)
+    return {"completion": text, "finish_reason": reason, "logprobs": logprobs, "problem": problem}
 
 
 def _elsewhere(message: Fields) -> str:
@@ -161,18 +198,32 @@ def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
         found = [None, None]  # unknown, never a figure
     elif text:
         found = [counts[0] or count_tokens(prompt), counts[1] or count_tokens(text)]
-    elif not usage and "choices" in answer:
-        found = [0, 0]  # a question without an answer that was not counted
     return {
         "input_tokens": found[0],
         "output_tokens": found[1],
         "reasoning_tokens": reasoning,
         "estimated": bool(text) and not problem and found != counts,
-        "cost_usd": answer.get("cost_usd") if found == [*stated] else None,
+        "cost_usd": answer.get("cost_usd") if found == [*stated] and 0 <= (answer.get("cost_usd") or 0) < inf else None,
     }
+
+
+def unread(answer: Fields, prompt: str) -> str | None:
+    """Why a reply is about a part of the prompt: the server counted far fewer tokens than the prompt can have."""
+    usage = answer["usage"] if isinstance(answer.get("usage"), Mapping) else {}
+    buckets = [usage.get("prompt_tokens_details"), usage, usage]
+    names = ("cached_tokens",), ("cache_read_input_tokens",), ("cache_creation_input_tokens",)
+    cached = sum(_count(bucket, *name) or 0 for bucket, name in zip(buckets, names, strict=True))
+    read = (_count(usage, "prompt_tokens", "input_tokens") or 0) + cached
+    if not _SMALLEST_WINDOW <= read < fewest_tokens(prompt):
+        return None
+    return (
+        f"the judge read {read:,} of about {count_tokens(prompt):,} tokens: raise its window (Ollama:"
+        " OLLAMA_CONTEXT_LENGTH=16384 ollama serve), or state it as window in [judge], and contexts are cut to it"
+    )
 
 
 def _count(fields: Any, *names: str) -> int | None:
     """The first of these counts that is stated."""
     stated = (fields[name] for name in names if name in fields) if isinstance(fields, Mapping) else ()
-    return whole_number(next(iter(stated), None))
+    count = whole_number(next(iter(stated), None))
+    return count if (count or 0) < _MOST_TOKENS else None

@@ -107,7 +107,7 @@ class BudgetedJudge(JudgeWrapper):
         return self._cost(input_tokens, output_tokens)
 
 
-LONGEST_PAUSE_S = 600.0
+LONGEST_PAUSE_S = 60.0
 """After this time the server is asked again even where its `Retry-After` is longer: the limit may have been lifted."""
 
 
@@ -123,9 +123,13 @@ class Gate:
         concurrency: int,
         *,
         requests_per_minute: int | None = None,
+        longest_pause_s: float = LONGEST_PAUSE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.concurrency = concurrency
+        self.longest_wait_s = 0.0
+        """The longest wait that the provider asked for; a pause is no longer than `longest_pause_s`."""
+        self._longest_pause_s = longest_pause_s
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._every_s = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
         self._now = now
@@ -135,7 +139,7 @@ class Gate:
         slots = self._slots_here()
         await slots.acquire()
         try:
-            while (wait := self._next - self._now()) > 0:
+            while wait := self.paused_s:
                 await asyncio.sleep(wait)
         except BaseException:  # a cancelled wait gives its slot back
             slots.release()
@@ -151,14 +155,20 @@ class Gate:
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.concurrency))
 
     def pause(self, seconds: float) -> None:
-        """Let no request in for a while: the provider refused one."""
-        self._next = max(self._next, self._now() + seconds)
+        """Let no request in for a while, and not longer than a pause may be: the provider refused one."""
+        self.longest_wait_s = max(self.longest_wait_s, seconds)
+        self._next = max(self._next, self._now() + min(seconds, self._longest_pause_s))
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds until the next request is let in."""
+        return max(0.0, self._next - self._now())
 
 
 class GatedJudge(JudgeWrapper):
     """Passes the gate with every request of `judge`: once per sample where the judge sends one request per sample.
 
-    A server that answers with `Retry-After` closes the gate for that long, at most `LONGEST_PAUSE_S`.
+    A server that answers with `Retry-After` closes the gate for that long, at most as long as a pause may be.
     """
 
     def __init__(self, judge: Judge, gate: Gate) -> None:
@@ -177,7 +187,7 @@ class GatedJudge(JudgeWrapper):
                 return await question.put_to(self._inner)
             except JudgeError as error:
                 if error.retriable and error.retry_after_s:
-                    self.gate.pause(min(error.retry_after_s, LONGEST_PAUSE_S))
+                    self.gate.pause(error.retry_after_s)
                 raise
 
 

@@ -42,6 +42,7 @@ class Played:
     def __init__(self, answer: Answer | Callable[[], Answer]) -> None:
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.answer = answer
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -63,6 +64,7 @@ def _handler(played: Played) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             played.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             played.headers.append(dict(self.headers))
+            played.paths.append(self.path)
             status, body = played.answer() if callable(played.answer) else played.answer
             payload = body if isinstance(body, bytes) else body.encode()
             self.send_response(status)
@@ -309,6 +311,63 @@ def test_a_judge_behind_a_key(
     assert "Traceback" not in caplog.text
 
 
+HEADERS = {
+    "headers": ('{ Authorization = "Bearer ${HOUSE_KEY}", X-Team = "planted-team-4711" }', "planted-team-4711"),
+    "query": (
+        '{ key = "${HOUSE_KEY}", tenant = "planted/t 4711" }',
+        "planted/t 4711 planted%2Ft+4711 planted/t%204711",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", HEADERS)
+@pytest.mark.parametrize("status", [200, 401])
+def test_what_a_header_or_a_query_holds_is_sent_and_shown_nowhere(
+    tmp_path: Path,
+    play: Any,
+    table: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where the server repeats it: not in the id, a score, an error, the settings, a log, or the file."""
+    monkeypatch.setenv("HOUSE_KEY", SECRET)
+    values, repeated = HEADERS[table]
+    echoed = f"sent {SECRET} {repeated}"
+    server = play((status, reply(json.dumps({"reason": echoed, "score": 1.0})) if status == 200 else echoed))
+    judge = f'[judge]\nmodel = "{server.url()}#paid"\n{table} = {values}\n'
+    with collecting(tmp_path, f"{judge}{PRICED}{RULE}") as client:
+        send(client.url, rag_trace(1))
+        until(client, "select 1 from scores", 1)
+        scores = list(client.sql("select * from scores").rows())
+        answers = [client.call(name) for name in ("GET status", "GET settings", "GET traces")]
+    for path in tmp_path.glob("ragpulse.duckdb*"):
+        assert SECRET.encode() not in path.read_bytes()
+    shown = f"{scores}{answers}{caplog.text}"
+    assert SECRET not in shown
+    assert "planted" not in shown
+    assert "paid temperature=0.0 at 127.1" in str(scores)
+    if table == "headers":
+        assert server.headers[0]["Authorization"] == f"Bearer {SECRET}"
+        assert server.headers[0]["X-Team"] == "planted-team-4711"
+    else:
+        assert server.paths[0].endswith(f"/v1/chat/completions?key={SECRET}&tenant=planted%2Ft+4711")
+
+
+def test_settings_of_a_judge_reach_its_server(tmp_path: Path, play: Any) -> None:
+    """What changes replies is part of the id; the class of service and the window are not."""
+    server = play((200, reply()))
+    settings = 'temperature = 0.5\nreasoning_effort = "high"\nservice_tier = "flex"\nwindow = 8192\ntimeout_s = 30\n'
+    with collecting(tmp_path, f'[judge]\nmodel = "{server.url()}#paid"\n{settings}{PRICED}{RULE}') as client:
+        send(client.url, rag_trace(1))
+        until(client, "select 1 from scores", 1)
+        judge = next(iter(client.sql("select judge from scores").rows()))["judge"]
+    asked = server.asked[0]
+    sent = {key: asked.get(key) for key in ("temperature", "reasoning_effort", "service_tier", "max_tokens")}
+    assert sent == {"temperature": 0.5, "reasoning_effort": "high", "service_tier": "flex", "max_tokens": 2048}
+    assert str(judge).startswith("paid reasoning_effort=high temperature=0.5 at 127.1")
+
+
 def test_without_api_key_env_no_key_of_a_provider_goes_to_another_address(
     tmp_path: Path, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +389,33 @@ REFUSED = {
     '[judge]\nmodel = "m"\napi_base = "127.0.0.1:8080"\n': "write https://host:port/v1#model",
     '[judge]\nmodel = "http://h/v1#m"\nstructured = "xml"\n': "structured",
     '[judge]\nmodel = "http://h/v1#m"\nomit = ["max_tokens"]\n': "limit_parameter",
+    **{
+        f'[judge]\nmodel = "http://h/v1#m"\n{line}\n': f"toml:7: judge.{line.partition(' ')[0]}"
+        for line in (
+            "timeout_s = 0",
+            "timeout_s = inf",
+            'timeout_s = "long"',
+            "temperature = 3",
+            "temperature = nan",
+            'reasoning_effort = "hihg"',
+            "reasoning_effort = 3",
+            'service_tier = "fastest"',
+            "window = 12",
+            "window = 8192.5",
+            f'headers = "{SECRET}"',
+            f'headers = ["{SECRET}"]',
+            "headers = { X-Key = 4711 }",
+            f'headers = {{ "X Key" = "{SECRET}" }}',
+            f'headers = {{ X-Key = "{SECRET}\\n" }}',
+            f'query = "{SECRET}"',
+            f'query = {{ key = ["{SECRET}"] }}',
+        )
+    },
+    '[judge]\nmodel = "http://h/v1#m"\nheaders = { X = "${NOT_SET_HERE}" }\n': "variable NOT_SET_HERE is not set",
+    '[judge]\nmodel = "http://h/v1#m"\nheader = { X = "x" }\n': "did you mean 'headers'",
+    '[judge]\nmodel = "http://h/v1#m"\napi_key_env = "BROKEN_KEY"\n': "holds a line break",
+    '[judge]\nmodel = "openai/gpt-5-mini"\napi_key_env = "BROKEN_KEY"\n': "holds a line break",
+    '[judge]\nmodel = "http://h/v1#m"\nheaders = { X = "${BROKEN_KEY}" }\n': "holds a line break",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = "htp://h/v1#m"\n': "write https://host:port/v1#model",
     '[[evaluator]]\nname = "e"\nuse = "faithfulness"\njudge = { model = "http://h/v1#m", key = "x" }\n': "key",
     '[judge]\nmodel = "http://h/v1#m"\nname = "house"\n[[evaluator]]\nname = "e"\nuse = "faithfulness"\n'
@@ -348,8 +434,11 @@ def test_one_server_with_two_settings_may_have_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("configuration", REFUSED)
-def test_a_judge_that_cannot_be_asked_is_refused_at_start(tmp_path: Path, configuration: str) -> None:
+def test_a_judge_that_cannot_be_asked_is_refused_at_start(
+    tmp_path: Path, configuration: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message names the setting and the accepted form, and no key."""
+    monkeypatch.setenv("BROKEN_KEY", f"{SECRET}\n")
     with pytest.raises(SettingsError) as refused, collecting(tmp_path, configuration):
         pass
     assert REFUSED[configuration] in str(refused.value)

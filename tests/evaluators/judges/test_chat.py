@@ -67,9 +67,13 @@ async def test_a_question_too_long_is_known_in_every_wording(chat_server: Any, j
         ("You exceeded your current quota, please check your plan and billing details. Please retry in 34.07s.", 34.07),
         ("Rate limit reached on tokens per day. Please try again in 1m20s.", 80.0),
         ("Rate limit reached. Please try again in 540ms.", 0.54),
+        ("Please retry in 1.2.3s.", None),
+        (f"Please try again in {'9' * 400}s.", None),
     ],
 )
-async def test_a_limit_that_names_a_wait_passes(chat_server: Any, judge_of: Made, message: str, seconds: float) -> None:
+async def test_a_limit_that_names_a_wait_passes(
+    chat_server: Any, judge_of: Made, message: str, seconds: float | None
+) -> None:
     """Groq and Gemini speak of billing and quota in limits of a minute: they say how long to wait."""
     server = await chat_server(lambda body: (429, error(message, "rate_limit_exceeded")))
     with pytest.raises(JudgeError) as failed:
@@ -100,6 +104,21 @@ async def test_errors_are_final_or_passing(
     assert failed.value.retry_after_s == (7.0 if len(answer) == 3 else None)
 
 
+WAITS = {"inf": 60, "1e999": 60, "99999999999": 60, "-5": 0, "nan": 0, "soon": 0, "30": 30}
+
+
+@pytest.mark.parametrize("header", WAITS)
+async def test_no_server_pauses_a_judge_for_longer_than_a_minute(chat_server: Any, judge_of: Made, header: str) -> None:
+    """It paused for ever. What was asked for is kept, for people to see."""
+    server = await chat_server(lambda body: (429, "{}", f"Retry-After: {header}"))
+    gate = Gate(1, now=lambda: 100.0)
+    with pytest.raises(JudgeError) as failed:
+        await GatedJudge(judge_of(server.base), gate).ask(ASK)
+    assert failed.value.retriable
+    assert gate.paused_s == pytest.approx(WAITS[header])
+    assert gate.longest_wait_s == (86_400 if WAITS[header] == 60 else WAITS[header])
+
+
 async def test_retry_after_closes_the_gate(chat_server: Any, complete: Any, judge_of: Made) -> None:
     """The request after a refusal waits as long as the server says; a date is read too."""
     replies: list[Any] = [(503, "{}", "Retry-After: Fri, 31 Dec 2100 23:59:59 GMT"), complete("YES")]
@@ -113,7 +132,7 @@ async def test_retry_after_closes_the_gate(chat_server: Any, complete: Any, judg
         await asyncio.sleep(0)
     assert len(server.bodies) == 1
     waiting.cancel()
-    now += 600.0  # the longest pause there is
+    now += 60.0  # the longest pause there is
     assert (await judge.ask(ASK))[0].completion == "YES"
 
 

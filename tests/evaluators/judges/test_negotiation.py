@@ -235,3 +235,40 @@ async def test_reasoning_that_counts_into_the_limit_keeps_the_limit(
     for _ in range(2):
         await geval(CASE)
     assert [body["max_tokens"] for body in server.bodies] == [4096, 4096]
+
+
+FORBIDDEN: dict[str, tuple[tuple[int, str], str]] = {
+    "OpenAI": ((403, '{"error": {"message": "You are not allowed to request logprobs from this model."}}'), "logprobs"),
+    "OpenRouter": (
+        refusal("No endpoints found that support the requested parameters: logprobs", None, 404),
+        "logprobs",
+    ),
+    "vLLM": (refusal("logprobs are not supported by this engine", None, 500), "logprobs"),
+    "n": (refusal("You are not allowed to sample from this model: n must be 1", None, 403), "n"),
+    "n by param": (refusal("Not allowed", "n", 403), "n"),
+}
+
+
+@pytest.mark.parametrize("kind", ["http", "litellm"])
+@pytest.mark.parametrize("server_says", FORBIDDEN)
+async def test_what_is_forbidden_by_name_is_asked_without(
+    chat_server: Any, complete: Any, judge_at: Any, server_says: str, kind: str
+) -> None:
+    """A status of 403 was final, although the message names one parameter."""
+    answer, name = FORBIDDEN[server_says]
+    server = await chat_server(lambda body: answer if name in body else complete(*["4"] * body.get("n", 1)))
+    options: dict[str, Any] = {"use_logprobs": True} if name == "logprobs" else {"n": 3}
+    geval = get_evaluator("geval", judge=judge_at(server.base, kind), dimension="relevance", **options)
+    assert [(await geval(CASE)).score for _ in range(2)] == [4.0, 4.0]
+    assert [name in body for body in server.bodies].count(True) == 1
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+async def test_a_refusal_that_names_no_parameter_is_final(chat_server: Any, judge_at: Any, status: int) -> None:
+    """The model, the key or the account is refused."""
+    server = await chat_server(
+        lambda body: refusal("Your project has no access to model m (logprobs too)", None, status)
+    )
+    with pytest.raises(JudgeRejected):
+        await judge_at(server.base).ask(ASK, n=2)
+    assert len(server.bodies) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -43,12 +44,17 @@ def reply(message: Any, reason: str | None = "stop", usage: Any = USAGE, **field
 
 
 ENDS = {
-    "length": ["length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens", "FinishReason.MAX_TOKENS"],
+    "length": ["length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens", "FinishReason.MAX_TOKENS",
+               "REASON_MAX_LEN", "REASON_MAX_CONTEXT", "max_new_tokens", "model_context_window_exceeded", "ERROR_LIMIT",
+               "token_limit", "incomplete"],
+    "cut": ["REASON_TIME_LIMIT", "time_limit", "TIMEOUT", "not_finished", "cancelled", "USER_CANCEL", "pause_turn"],
     "content_filter": ["SAFETY", "RECITATION", "content_filter", "content_filter: hate", "content_filtered",
-                       "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "guardrail_intervened", "sensitive", "IMAGE_SAFETY"],
+                       "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "guardrail_intervened", "sensitive", "IMAGE_SAFETY",
+                       "ERROR_TOXIC", "IMAGE_RECITATION"],
     "refusal": ["refusal"],
     "error": ["error", "network_error", "insufficient_system_resource", "MALFORMED_FUNCTION_CALL"],
-    "stop": ["stop", "end_turn", "eos", "STOP", "stop_sequence", "COMPLETE", "tool_calls", "", None],
+    "stop": ["stop", "end_turn", "eos", "STOP", "stop_sequence", "COMPLETE", "tool_calls", "", None,
+             "REASON_STOP", "completed", "end_of_sequence", "eos_token"],
 }  # fmt: skip
 
 
@@ -58,7 +64,7 @@ def test_reasons_of_the_end_in_every_spelling(end: str, spelling: str | None) ->
     assert end_of(spelling) == end
 
 
-@pytest.mark.parametrize("spelling", [one for end in ("length", "content_filter", "refusal") for one in ENDS[end]])
+@pytest.mark.parametrize("spelling", [one for end in ("length", "cut", "content_filter") for one in ENDS[end][:2]])
 @pytest.mark.parametrize("evaluator", ["faithfulness", "geval"])
 async def test_a_cut_or_blocked_reply_is_never_a_verdict(
     chat_server: Any, judge_at: Any, spelling: str, evaluator: str
@@ -76,7 +82,7 @@ def tool(arguments: Any) -> dict[str, Any]:
     return {"content": None, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": arguments}}]}
 
 
-READ: dict[str, dict[str, Any]] = {
+SHAPES: dict[str, dict[str, Any]] = {
     "text": {"content": VERDICT},
     "a part": {"content": [{"type": "text", "text": VERDICT}]},
     "parts of output": {"content": [{"type": "output_text", "text": VERDICT}]},
@@ -96,10 +102,10 @@ READ: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("shape", READ)
+@pytest.mark.parametrize("shape", SHAPES)
 async def test_the_answer_is_found_in_every_shape(chat_server: Any, judge_at: Any, shape: str) -> None:
     """Content as text, parts or object; else the final answer of the reasoning, or the arguments of a call."""
-    server = await chat_server(lambda body: reply(READ[shape]))
+    server = await chat_server(lambda body: reply(SHAPES[shape]))
     result = await get_evaluator("faithfulness", judge=judge_at(server.base))(CASE)
     assert (result.status, result.score, len(server.bodies)) == ("ok", 1.0, 1)
 
@@ -162,6 +168,27 @@ async def test_a_stream_is_joined_and_a_mark_in_front_is_no_harm(chat_server: An
     assert (call.completion, call.output_tokens, call.finish_reason) == (VERDICT, 3, "stop")
 
 
+CUT_STREAMS = {
+    "no end": frames(STREAM[0], STREAM[1], end=""),
+    "half of it": frames(STREAM[0], end=""),
+    "an error chunk": frames(STREAM[0], STREAM[1], {"error": {"message": "Provider disconnected", "code": 502}}),
+    "an error beside the end": frames(*STREAM[:2], {"error": {"message": "Provider disconnected"}}, end=""),
+    "a line of it": json.dumps(STREAM[0]) + "\n" + json.dumps(STREAM[1]),
+    "another word for the limit": json.dumps(reply({"content": VERDICT}, "REASON_MAX_LEN")),
+    "an object as the reason": json.dumps(reply({"content": VERDICT}, {"type": "length", "length": 5})),
+}
+
+
+@pytest.mark.parametrize("kind", CUT_STREAMS)
+async def test_a_reply_that_was_cut_on_its_way_is_no_verdict(chat_server: Any, judge_at: Any, kind: str) -> None:
+    """A whole verdict may stand in it: what was to come is not known. The reason is told, and nothing asked again."""
+    server = await chat_server(lambda _: (200, CUT_STREAMS[kind]))
+    result = await get_evaluator("faithfulness", judge=judge_at(server.base))(CASE)
+    assert (result.status, result.score, len(server.bodies)) == ("invalid", None, 1)
+    assert "cut off" in (result.explanation or "")
+    assert ("Provider disconnected" in (result.explanation or "")) == ("error" in kind)
+
+
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
 async def test_a_stream_is_split_at_line_feeds_only(chat_server: Any, judge_at: Any, mark: str) -> None:
     """JSON may hold other separators of lines as they are."""
@@ -208,6 +235,25 @@ BLOCKED = {
     "Azure": (400, '{"error": {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}}}'),
     "OpenRouter": (200, '{"error": {"code": 403, "message": "Your chosen model requires moderation"}}'),
     "Gemini": (200, '{"choices": null, "promptFeedback": {"blockReason": "SAFETY"}}'),
+    "DeepSeek": (400, '{"error": {"message": "Content Exists Risk", "type": "invalid_request_error"}}'),
+    "Zhipu": (400, '{"error": {"code": "1301", "message": "系统检测到输入或生成内容可能包含不安全或敏感内容"}}'),
+    "Zhipu's number alone": (400, '{"error": {"code": 1301, "message": "unsafe"}}'),
+    "Volcengine": (
+        400,
+        '{"error": {"code": "InputTextSensitiveContentDetected", "message": "The request failed because'
+        ' the input text may contain sensitive information.", "type": "BadRequest"}}',
+    ),
+    "Anthropic": (400, '{"type": "error", "error": {"message": "Output blocked by content filtering policy"}}'),
+    "Groq": (400, '{"error": {"message": "The request was flagged by the safety system", "code": "content_filter"}}'),
+    "xAI": (
+        403,
+        '{"code": "The caller does not have permission to execute the specified operation", "error": "Content'
+        ' violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"}',
+    ),
+    "Moonshot": (400, '{"error": {"message": "The request was rejected because it was considered high risk"}}'),
+    "StepFun": (451, '{"error": {"message": "The content was blocked", "type": "censorship_blocked"}}'),
+    "MiniMax": (500, '{"error": {"message": "input new_sensitive, messages[1] (1026)"}}'),
+    "One API": (500, '{"error": {"message": "user sensitive words detected", "code": "sensitive_words_detected"}}'),
     "a gateway": (200, json.dumps(reply({"content": ""}, "content_filter", usage=None))),
 }
 
@@ -222,6 +268,7 @@ async def test_a_blocked_question_is_final_at_the_first_answer_and_free(
     result = await get_evaluator("faithfulness", judge=judge)(CASE)
     assert (result.status, len(server.bodies), budget.spent_usd) == ("invalid", 1, 0.0)
     assert "content filter" in (result.explanation or "")
+    assert f"status {BLOCKED[provider][0]}" in (result.explanation or "") or BLOCKED[provider][0] == 200
 
 
 @pytest.mark.parametrize("body", [reply({"content": "x"}, "error"), {"choices": [
@@ -256,6 +303,9 @@ USAGES: list[tuple[Any, tuple[int, int], bool]] = [
         False,
     ),
     ({"input_tokens": 11, "output_tokens": 3}, (11, 3), False),
+    ({"prompt_tokens": -5, "completion_tokens": -3, "total_tokens": -8}, (2, 9), True),
+    ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, (2, 9), True),
+    ({"prompt_tokens": 10**30, "completion_tokens": 3}, (2, 3), True),
 ]
 
 
@@ -267,3 +317,64 @@ async def test_usage_that_cannot_be_true_is_not_believed(
     server = await chat_server(lambda _: reply({"content": VERDICT}, usage=usage))
     [call] = await judge_at(server.base).ask(ASK)
     assert ((call.input_tokens, call.output_tokens), call.estimated) == (counts, estimated)
+
+
+DEEP = {
+    "objects": {"content": '{"a": ' * 1000 + "1" + "}" * 1000},
+    "a hundred thousand": {"content": '{"a": ' * 100_000},
+    "lists": {"content": '{"reason": ' + "[" * 1000 + "]" * 1000 + ', "verdict": "YES"}'},
+    "not strict": {"content": "{'a': " * 1000 + "1" + "}" * 1000},
+    "a verdict within": {"content": '{"result": ' * 400 + '{"verdict": "YES"}' + "}" * 400},
+    "parts of the content": {"content": json.loads('{"parts": ' * 400 + VERDICT + "}" * 400)},
+}
+
+
+@pytest.mark.parametrize("shape", DEEP)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_is_nested_deeper_than_any_verdict_is_no_reply(
+    chat_server: Any, judge_at: Any, shape: str, streamed: bool
+) -> None:
+    """Known before anything is parsed: it took 24 seconds of CPU time. Not asked again, and not free."""
+    body = frames(chunk(DEEP[shape], finish_reason="stop")) if streamed else json.dumps(reply(DEEP[shape]))
+    server, budget = await chat_server(lambda _: (200, body)), Budget(1.0)
+    judge = BudgetedJudge(judge_at(server.base), budget, (1e-6, 1e-5))
+    started = time.process_time()
+    result = await get_evaluator("faithfulness", judge=judge)(CASE)
+    assert time.process_time() - started < 2
+    assert (result.status, len(server.bodies)) == ("invalid", 1)
+    assert "nested" in (result.explanation or "")
+    assert budget.spent_usd > 0
+
+
+BRACKETS = {"reason": "The answer prints " + "[{(" * 100 + ', and "]" once.', "verdict": "NO"}
+
+
+async def test_brackets_within_a_string_are_text(chat_server: Any, judge_at: Any) -> None:
+    """A quoted text nests nothing."""
+    server = await chat_server(lambda _: reply({"content": json.dumps(BRACKETS)}))
+    assert (await get_evaluator("faithfulness", judge=judge_at(server.base))(CASE)).score == 0.0
+
+
+LONG = Case(query="q", response="r", contexts=["The tower is 330 m tall. " * 1600])
+READ: list[tuple[Case, dict[str, Any], bool]] = [
+    (LONG, {"prompt_tokens": 2050}, True),
+    (LONG, {"prompt_tokens": 4096, "prompt_tokens_details": {"cached_tokens": 1}}, True),
+    (LONG, {"prompt_tokens": 9100}, False),
+    (LONG, {"prompt_tokens": 8800}, False),  # another tokenizer
+    (LONG, {"prompt_tokens": 50, "cache_read_input_tokens": 9000}, False),
+    (LONG, {"prompt_tokens": 11}, False),  # no window is so small: a wrong count
+    (Case(query="q", response="r", contexts=["塔高三百三十米。" * 1300]), {"prompt_tokens": 2050}, True),
+    (Case(query="q", response="r", contexts=["塔高三百三十米。" * 1300]), {"prompt_tokens": 6200}, False),
+    (Case(query="q", response="r", contexts=["-" * 40_000]), {"prompt_tokens": 900}, False),
+]
+
+
+@pytest.mark.parametrize(("case", "usage", "short"), READ)
+async def test_a_judge_that_read_a_part_of_the_question_has_no_verdict(
+    chat_server: Any, judge_at: Any, case: Case, usage: dict[str, Any], short: bool
+) -> None:
+    """Ollama cuts what exceeds its window without a word: only the usage shows it. Signs that repeat are few tokens."""
+    server = await chat_server(lambda _: reply({"content": VERDICT}, usage={"completion_tokens": 9} | usage))
+    result = await get_evaluator("faithfulness", judge=judge_at(server.base))(case)
+    assert (result.status, len(server.bodies)) == ("invalid" if short else "ok", 1)
+    assert ("OLLAMA_CONTEXT_LENGTH" in (result.explanation or "")) == short
