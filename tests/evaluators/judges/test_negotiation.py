@@ -249,8 +249,10 @@ FORBIDDEN: dict[str, tuple[tuple[int, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["http", "litellm"])
-@pytest.mark.parametrize("server_says", FORBIDDEN)
+@pytest.mark.parametrize(
+    ("server_says", "kind"),
+    [*((one, "http") for one in FORBIDDEN), ("OpenAI", "litellm"), ("n", "litellm")],  # litellm hides `param`
+)
 async def test_what_is_forbidden_by_name_is_asked_without(
     chat_server: Any, complete: Any, judge_at: Any, server_says: str, kind: str
 ) -> None:
