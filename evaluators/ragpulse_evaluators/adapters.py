@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from typing import Any, ClassVar
 
-from ragpulse_evaluators.case import COLUMNS, Case
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.columns import COLUMNS
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, NothingToScore, Unreadable
 from ragpulse_evaluators.evaluator import AskingEvaluator, Evaluator, Scale

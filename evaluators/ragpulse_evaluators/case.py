@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import EllipsisType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragpulse_evaluators.columns import ours
 from ragpulse_evaluators.errors import nearest
 
 
@@ -31,25 +33,6 @@ SOURCE_KEYS = (
 )  # fmt: skip
 """Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
 not import it."""
-
-COLUMNS = {
-    "question": "query",
-    "user_input": "query",
-    "input": "query",
-    "answer": "response",
-    "completion": "response",
-    "actual_output": "response",
-    "output": "response",
-    "ground_truth": "reference",
-    "ground_truths": "reference",
-    "expected": "reference",
-    "expected_output": "reference",
-    "ideal": "reference",
-    "retrieved_contexts": "contexts",
-    "retrieval_context": "contexts",
-    "context": "contexts",
-}
-"""Column names of other packages, and ours."""
 
 Text = Annotated[str | None, BeforeValidator(_clean)]
 
@@ -95,12 +78,29 @@ def _named(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> list[str | int
     return [value for key in keys if isinstance(value := metadata.get(key), str | int) and value != ""]
 
 
-def _context(item: Any) -> Any:
+def _context(item: Any) -> Context:
+    """A context of a text, an object with a text, a pair (document, score), or a retrieved object of a package."""
+    if isinstance(item, Context):
+        return item
     if isinstance(item, str):
         return Context(text=item)
-    if isinstance(item, (Context, Mapping)):
-        return item
-    return _node(item)
+    if isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[1], int | float):
+        return _context(item[0]).model_copy(update={"score": float(item[1])})
+    if not isinstance(item, Mapping):
+        if item is None or isinstance(item, bool | int | float | list | tuple | EllipsisType):
+            raise ValueError(f"a context is a text or an object with a text, not {item!r}")
+        return _node(item)
+    keys = [key for key in TEXT_KEYS if isinstance(item.get(key), str)]
+    if not keys and "text" not in item:
+        raise ValueError(f"a context has a text, content or page_content, not {', '.join(map(str, item)) or 'nothing'}")
+    rest = {key: value for key, value in item.items() if key not in ("id", "score", "metadata", "text", *keys[:1])}
+    metadata, name = item.get("metadata"), item.get("id")
+    return Context(
+        text=item[keys[0]] if keys else item["text"],
+        id=name if name is None else str(name),
+        score=item.get("score"),
+        metadata={**rest, **metadata} if isinstance(metadata, Mapping) else rest,
+    )
 
 
 def node_text(node: Any) -> str:
@@ -124,8 +124,9 @@ def _identity(item: Any) -> str | None:
 def _contexts(value: Any) -> Any:
     if value is None:
         return None
-    items = [value] if isinstance(value, (str, Mapping, Context)) else value
-    return tuple(_context(item) for item in items)
+    if isinstance(value, (str, Mapping, Context)):
+        return (_context(value),)
+    return tuple(map(_context, value)) if isinstance(value, Iterable) else value
 
 
 class Turn(BaseModel):
@@ -142,17 +143,18 @@ def _history(value: Any) -> Any:
     if value is None:
         return None
     turns: list[dict[str, Any]] = []
-    for item in value:
+    for item in value if isinstance(value, list | tuple) else [value]:
         if isinstance(item, Turn):
             turns.append(item.model_dump())
+        elif isinstance(item, list | tuple) and len(item) == 2:
+            turns.append({"query": item[0], "response": item[1]})
         elif not isinstance(item, Mapping):
-            query, response = item
-            turns.append({"query": query, "response": response})
-        elif "role" not in item:
+            raise ValueError(f"a turn has query and response, or role and content, and is not {item!r}")
+        elif "content" not in item:
             turns.append(dict(item))
-        elif item["role"] == "user":
+        elif (role := item.get("role", item.get("type"))) in ("user", "human"):
             turns.append({"query": item["content"]})
-        elif item["role"] == "assistant":
+        elif role in ("assistant", "ai"):
             if not turns or "response" in turns[-1]:
                 turns.append({})
             turns[-1]["response"] = item["content"]
@@ -160,15 +162,16 @@ def _history(value: Any) -> Any:
 
 
 def _ids(value: Any) -> Any:
-    return None if value is None else tuple(str(item) for item in value)
+    if isinstance(value, str):
+        return (value,)
+    return tuple(map(str, value)) if isinstance(value, Iterable) else value
 
 
 def _grades(value: Any) -> Any:
-    if value is None:
-        return None
     if isinstance(value, Mapping):
         return {str(key): grade for key, grade in value.items()}
-    return {str(key): 1 for key in value}
+    ids = _ids(value)
+    return dict.fromkeys(ids, 1) if isinstance(ids, tuple) else ids
 
 
 def _reference(value: Any) -> Any:
@@ -213,15 +216,15 @@ class Case(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _hint(cls, data: Any) -> Any:
-        """Refuse an unknown field with the name that is meant: ours for a column of another package, or the nearest."""
-        for name in data if isinstance(data, Mapping) else ():
-            if name not in cls.model_fields:
-                if name in COLUMNS:
-                    raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
-                hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
-                raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
-        return data
+    def _ours(cls, data: Any) -> Any:
+        """Read the names of other packages; refuse an unknown one with the nearest of ours."""
+        if not isinstance(data, Mapping):
+            return data
+        fields, _ = ours(data)
+        for name in fields.keys() - cls.model_fields.keys():
+            hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
+            raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
+        return fields
 
     @property
     def references(self) -> tuple[str, ...]:

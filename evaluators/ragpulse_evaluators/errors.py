@@ -129,7 +129,8 @@ def excerpt(text: str, size: int = 80) -> str:
 def first_problem(error: Any) -> str:
     """Place and message of the first problem in a `ValidationError` of pydantic."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the object'}: {first['msg']}"
+    place, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{place}: {reason}" if place else reason
 
 
 def unreadable(expected: str, text: str) -> NoReturn:

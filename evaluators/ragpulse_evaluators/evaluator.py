@@ -12,7 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
-from ragpulse_evaluators.case import COLUMNS, Case
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.columns import COLUMNS
 from ragpulse_evaluators.digest import Version, digest, source_digest
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of

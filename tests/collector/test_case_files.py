@@ -146,6 +146,35 @@ def test_an_empty_cell_is_no_value_but_an_empty_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "contexts"),
+    [
+        ("contexts\n\"['a', 'b']\"\n", ["a", "b"]),
+        ("retrieved_contexts\n\"['a'\n 'b']\"\n", ["a", "b"]),
+        ('contexts\n"[""a"", ""b""]"\n', ["a", "b"]),
+        ("input,context,source_file\nq,a|b,f.md\n", ["a", "b"]),
+        ("input,context\nq,a|b\n", "a|b"),
+    ],
+)
+def test_a_cell_with_a_list_is_a_list(tmp_path: Path, text: str, contexts: Any) -> None:
+    """As pandas, numpy, JSON and DeepEval write it."""
+    path = tmp_path / "cases.csv"
+    path.write_text(text)
+    (row,) = read_rows(path)
+    assert row.fields["contexts"] == contexts
+
+
+def test_a_list_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every command that reads cases."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(CASE) + "\n" + json.dumps({"contexts": "[Document(page_content='a')]"}) + "\n")
+    assert run(["evaluate", str(path), "-e", "exact_match"]) == 2
+    assert "cases.jsonl:2: contexts: " in capsys.readouterr().err
+    path.write_text(json.dumps({"contexts": [{"title": "a"}]}) + "\n")
+    assert run(["evaluate", str(path), "-e", "exact_match"]) == 2
+    assert "cases.jsonl:1: contexts: a context has a text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("name", "text", "why"),
     [
         ("a.jsonl", '{"query": "q"}\nnot json\n', r"a.jsonl:2: not JSON"),

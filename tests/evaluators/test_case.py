@@ -25,14 +25,111 @@ def test_ids_are_strings_and_plain_relevant_ids_have_grade_one() -> None:
     assert (case.retrieved_ids, case.relevant_ids) == (("3", "x"), {"3": 1})
 
 
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [("respones", "respones"), ("question", "'query'"), ("answer", "'response'"), ("ground_truths", "'reference'")],
-)
-def test_unknown_fields_are_refused(column: str, said: str) -> None:
-    """A misspelt field is an error, not silently lost; columns of other packages are answered with our names."""
-    with pytest.raises(ValidationError, match=said):
+@pytest.mark.parametrize("column", ["respones", "vars", "outputs", "references", "dataset_id"])
+def test_unknown_fields_are_refused(column: str) -> None:
+    """A misspelt field is an error, not silently lost; so is a column that means different things."""
+    with pytest.raises(ValidationError, match=column):
         Case.model_validate({column: "x"})
+
+
+TWO = {"contexts": ["a", "b"]}
+ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "pandas": ({"contexts": "['a', 'b']"}, TWO),
+    "pandas, quotes": ({"contexts": """["it's", 'a "b"']"""}, {"contexts": ["it's", 'a "b"']}),
+    "pandas, objects": ({"contexts": "[{'page_content': 'a', 'metadata': {}}, {'content': 'b'}]"}, TWO),
+    "numpy": ({"contexts": "['a' 'b']"}, TWO),
+    "numpy, lines": ({"contexts": "['a'\n \"b\"]"}, TWO),
+    "numpy, repr": ({"contexts": "array(['a', 'b'], dtype=object)"}, TWO),
+    "JSON": ({"contexts": '["a", "b"]'}, TWO),
+    "an empty list": ({"contexts": "[]"}, {"contexts": []}),
+    "no list": ({"contexts": "[1] Paris (see [2])"}, {"contexts": ["[1] Paris (see [2])"]}),
+    "a note": ({"contexts": "[Note] Paris"}, {"contexts": ["[Note] Paris"]}),
+    "a JSON document": ({"contexts": '{"a": 1}'}, {"contexts": ['{"a": 1}']}),
+    "pairs": ({"contexts": [["a", 0.5], ("b", 1)]}, TWO),
+    "ids": ({"retrieved_ids": "['1', '2']", "relevant_ids": "{'1': 2}"},
+            {"retrieved_ids": ("1", "2"), "relevant_ids": {"1": 2.0}}),
+    "one id": ({"retrieved_ids": "dc", "relevant_ids": "dc"}, {"retrieved_ids": ("dc",), "relevant_ids": {"dc": 1}}),
+    "references of pandas": ({"ground_truths": "['a', 'b']"}, {"reference": ("a", "b")}),
+    "an answer in JSON": ({"reference": '["a", "b"]'}, {"reference": '["a", "b"]'}),
+    "an object": ({"expected_output": {"answer": "x"}}, {"reference": "x"}),
+    "an object with one text": ({"expected_output": {"colour": "x"}}, {"reference": "x"}),
+    "an object with more": ({"expected_output": {"answer": "x", "score": 1}}, {"reference": "x"}),
+    "objects": ({"expected_output": [{"answer": "x"}, "y"]}, {"reference": ("x", "y")}),
+    "in objects": ({"input": {"question": "q"}, "output": {"text": "a"}}, {"query": "q", "response": "a"}),
+    "MLflow": (
+        {"inputs": {"question": "q"}, "outputs": "a", "expectations": {"expected_response": "x"}},
+        {"query": "q", "response": "a", "reference": "x"},
+    ),
+    "LangSmith": (
+        {"inputs": {"input": "q"}, "outputs": {"output": "a"}, "reference_outputs": {"answer": "x"}},
+        {"query": "q", "response": "a", "reference": "x"},
+    ),
+    "Langfuse": ({"id": "1", "input": "q", "expectedOutput": {"answer": "x"}, "metadata": {"k": 1}},
+                 {"query": "q", "reference": "x", "metadata": {"id": "1", "k": 1}}),
+    "a golden": (
+        {"input": "q", "actual_output": None, "expected_output": "x", "context": ["a", "b"], "source_file": "f",
+         "retrieval_context": None, "additional_metadata": {"k": 1}, "comments": None, "tools_called": None},
+        {"query": "q", "reference": "x", **TWO, "metadata": {"source_file": "f", "k": 1}},
+    ),
+    "a test case": (
+        {"input": "q", "actualOutput": "y", "context": ["c"], "retrievalContext": ["a", "b"]},
+        {"query": "q", "response": "y", **TWO, "metadata": {"context": ["c"]}},
+    ),
+    "GroUSE": (
+        {"input": "q", "actual_output": "y", "expected_output": "x", "references": ["a", "b"]},
+        {"query": "q", "response": "y", "reference": "x", **TWO},
+    ),
+    "Ragas": (
+        {"user_input": "q", "retrieved_context_ids": ["1"], "reference_context_ids": ["2"], "synthesizer_name": "s"},
+        {"query": "q", "retrieved_ids": ("1",), "relevant_ids": {"2": 1}, "metadata": {"synthesizer_name": "s"}},
+    ),
+    "capitals": ({"Question": "q", "Answer": "y"}, {"query": "q", "response": "y"}),
+    "nulls": ({"query": "q", "contexts": float("nan"), "reference": None, "whatever": None}, {"query": "q"}),
+    "messages": (
+        {"history": [{"type": "human", "content": "q1"}, {"type": "ai", "content": "a1"}]},
+        {"history": (Turn(query="q1", response="a1"),)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_other_packages_are_cases(name: str) -> None:
+    """Their names of columns, lists and objects written as text, and answers inside of objects."""
+    row, expected = ROWS[name]
+    case = Case.model_validate(row)
+    given = {field: getattr(case, field) for field in case.model_fields_set}
+    assert given | ({"contexts": list(case.texts)} if case.contexts is not None else {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"contexts": "[Document(page_content='a'), Document(page_content='b')]"}, "contexts: .* begins like a list"),
+        ({"contexts": "['a' 'b' ... 'z']"}, "begins like a list"),
+        ({"contexts": "['a', nan]"}, "begins like a list"),
+        ({"retrieved_ids": "['a', ..., 'z']"}, "begins like a list"),
+        ({"expected_output": {"answer": "x", "ideal": "y"}}, "reference: an object with answer, ideal"),
+        ({"expected_output": {"score": 1}}, "reference: an object with score"),
+        ({"expected_output": {}}, "reference: an object with nothing"),
+        ({"expectations": {"expected_facts": ["x"]}}, "reference: an object with expected_facts"),
+        ({"expected_output": 5}, "reference"),
+        ({"input": [{"role": "user", "content": "q"}]}, "query"),
+        ({"contexts": [{"title": "a"}]}, "text, content or page_content, not title"),
+        ({"contexts": [None]}, "a context is a text"),
+        ({"contexts": [5]}, "a context is a text"),
+        ({"contexts": 5}, "contexts"),
+        ({"contexts": [{"text": ["a"]}]}, "contexts"),
+        ({"retrieved_ids": 5}, "retrieved_ids"),
+        ({"history": "hello"}, "a turn has query and response"),
+        ({"history": [5]}, "a turn has query and response"),
+        ({"query": "q", "Query": "r"}, "both mean 'query'"),
+        ({"expected_output": "x", "ideal": "y"}, "both mean 'reference'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(row: dict[str, Any], said: str) -> None:
+    """Never half read: the field and the reason."""
+    with pytest.raises(ValidationError, match=said):
+        Case.model_validate(row)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Files of cases: JSON lines, a JSON array, CSV, YAML and Parquet; the column names of other packages as ours.
 
-    path ─ text_of ─▶ text ─ rows_of ─▶ (place, row) ─ as_ours ─▶ rows of `Case` fields
+    path ─ text_of ─▶ text ─ rows_of ─▶ (place, row) ─ ours ─▶ rows of `Case` fields
 
 A line of JSON ends at a line feed alone: a text may hold every other separator of lines.
 """
@@ -11,7 +11,8 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,13 @@ from typing import Any
 import click
 
 from ragpulse_collector.cli.options import Failure
-from ragpulse_evaluators.case import COLUMNS
+from ragpulse_evaluators.columns import COLUMNS, ours
 
 _FORMS = "JSON lines, a JSON array, CSV, YAML or Parquet"
 _ENCODINGS = (
     (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
 )  # fmt: skip
-_LISTS = ("contexts", "reference", "retrieved_ids", "relevant_ids", "history", "metadata")
-"""Fields that a cell of CSV writes as JSON, if it begins like a list or an object."""
-_EXTRA = "reference_contexts"
-"""Expected passages. They are the reference of a retriever, unless the file has a reference of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +43,21 @@ def read_rows(path: Path) -> list[Row]:
 
     The columns that were renamed are printed once.
     """
-    rows = [_row(f"{path}:{number}", value) for number, value in _numbered(path)]
-    renamed: dict[str, str] = {}
-    ours = [Row(row.place, _as_ours(row, renamed)) for row in rows]
-    if renamed:
-        names = ", ".join(f"{theirs} as {field}" for theirs, field in renamed.items())
-        click.echo(f"ragpulse: {path}: read {names}", err=True)
-    return ours
-
-
-def _row(place: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        raise Failure(f"{place}: each case must be an object with named fields, as in {_FORMS}")
-    return Row(place, value)
+    rows, names = [], dict[str, str]()
+    for number, value in _numbered(path):
+        place = f"{path}:{number}"
+        if not isinstance(value, dict):
+            raise Failure(f"{place}: each case must be an object with named fields, as in {_FORMS}")
+        try:
+            fields, renamed = ours(value)
+        except ValueError as error:
+            raise Failure(f"{place}: {error}") from error
+        rows.append(Row(place, fields))
+        names = renamed | names
+    if names:
+        listed = ", ".join(f"{theirs} as {field}" for theirs, field in names.items())
+        click.echo(f"ragpulse: {path}: read {listed}", err=True)
+    return rows
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -142,45 +141,20 @@ def _csv(path: Path, text: str, delimiter: str | None) -> Iterator[dict[str, Any
         for number, row in enumerate(reader, 2):
             if None in row or None in row.values():
                 raise Failure(f"{path}:{number}: this row has another number of cells than the header")
-            yield {name: _cell(name, cell) for name, cell in row.items() if cell or _field(name) == "response"}
+            yield {name: _cell(name, cell, row) for name, cell in row.items() if cell or _field(name) == "response"}
     except csv.Error as error:
         raise Failure(f"{path}:{reader.line_num}: not CSV: {error}") from error
 
 
-def _cell(name: str, cell: str) -> Any:
-    """Return a cell; lists and objects are written as JSON."""
-    if _field(name) in _LISTS and cell.lstrip()[:1] in ("[", "{"):
-        try:
+def _cell(name: str, cell: str, row: Mapping[str, str]) -> Any:
+    """Return a cell: several references are written as JSON, and DeepEval writes passages with a bar between them."""
+    if _field(name) == "reference" and cell.lstrip().startswith("["):
+        with suppress(ValueError):
             return json.loads(cell)
-        except ValueError:
-            return cell
+    if "source_file" in row and name in ("context", "retrieval_context"):
+        return cell.split("|")
     return cell
 
 
 def _field(name: str) -> str:
-    return "reference" if name == _EXTRA else COLUMNS.get(name, name)
-
-
-def _as_ours(row: Row, renamed: dict[str, str]) -> dict[str, Any]:
-    """Return the fields of a row under our names; raises Failure where two columns contradict each other."""
-    fields: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for name, value in sorted(row.fields.items(), key=lambda item: item[0] == _EXTRA):
-        field = _field(name)
-        if name == _EXTRA and "reference" in fields:
-            fields["metadata"] = {**(fields.get("metadata") or {}), _EXTRA: value}
-            renamed.setdefault(name, f"metadata.{_EXTRA}")
-            continue
-        if field in fields and _as_list(fields[field]) != _as_list(value):
-            raise Failure(
-                f"{row.place}: {sources[field]!r} and {name!r} both mean {field!r} and differ: keep one of them"
-            )
-        fields.setdefault(field, value)
-        sources.setdefault(field, name)
-        if field != name:
-            renamed.setdefault(name, field)
-    return fields
-
-
-def _as_list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [value]
+    return COLUMNS.get(name, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,7 +36,7 @@ from ragpulse_collector.cli.options import (
 )
 from ragpulse_collector.cli.tables import print_json, report, safe, show_decision, table
 from ragpulse_collector.words import called
-from ragpulse_evaluators.errors import nearest
+from ragpulse_evaluators.errors import first_problem, nearest
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.limits import Measure
@@ -81,7 +81,7 @@ def _text(value: Any) -> Any:
     "--min", "least", multiple=True, metavar="NAME=X", help="The least mean score, from 0 to 1; or pass_rate:NAME=X."
 )
 @option("--max", "most", multiple=True, metavar="NAME=X", help="The most that is allowed, as in fail_rate:NAME=0.1.")
-@option("--params", multiple=True, metavar="NAME.KEY=X", help="A parameter; or JSON of several by evaluator.")
+@option("--params", metavar="JSON", help='Parameters by evaluator: {"regex": {"pattern": "[0-9]+"}}.')
 @option("--language", help="Language of a judge's instructions.")
 @judge_option
 @config_option
@@ -159,7 +159,7 @@ def _any_scored(results: Sequence[EvaluationResult]) -> bool:
 
 def _made(
     names: Sequence[str], *, judge: str | None, config: str | None = None, loads: tuple[str, ...] = (),
-    concurrency: int = 8, cache: str | None = None, max_usd: float | None = None, params: tuple[str, ...] = (),
+    concurrency: int = 8, cache: str | None = None, max_usd: float | None = None, params: str | None = None,
     language: str | None = None,
 ) -> list[Evaluator]:  # fmt: skip
     """Make the evaluators, those of ragpulse.toml too; their judges share the cap, the requests and the record."""
@@ -175,37 +175,15 @@ def _made(
         return CachedJudge(limited, record) if record else limited
 
     catalog = Catalog(settings, loads=loads, priced=price.priced, wrap=wrap)
-    given = _given(params, names)
+    try:
+        given: dict[str, dict[str, Any]] = {name: {**some} for name, some in json.loads(params or "{}").items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Failure(f'--params {params}: write JSON, as in {{"regex": {{"pattern": "[0-9]+"}}}}') from error
+    if unknown := sorted(given.keys() - set(names)):
+        raise Failure(f"--params: {unknown[0]!r} is not asked for{nearest(unknown[0], names)}")
     if language and not any("language" in catalog.registry.accepts(name.partition("@")[0]) for name in names):
         raise Failure(f"--language: none of {', '.join(names)} takes a language")
     return [catalog.online(name, params={**given.get(name, {}), "language": language}) for name in names]
-
-
-def _given(params: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read `NAME.KEY=X`, where X is JSON or a text, and objects of JSON by evaluator."""
-    given: dict[str, dict[str, Any]] = {}
-    for text in params:
-        path, _, value = text.partition("=")
-        name, _, key = path.rpartition(".")
-        try:
-            found = json.loads(text) if text.lstrip().startswith("{") else {name: {key: _json_or_text(value)}}
-            for name, values in found.items():
-                given[name] = given.get(name, {}) | values
-        except (ValueError, TypeError) as error:
-            raise Failure(f"--params {text}: write NAME.KEY=X, or JSON as in {_PARAMS}") from error
-    if unknown := sorted(given.keys() - set(names)):
-        raise Failure(f"--params: {unknown[0]!r} is not asked for{nearest(unknown[0], names)}")
-    return given
-
-
-_PARAMS = '{"regex": {"pattern": "[0-9]+"}}'
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def _cases(path: Path, rows: Iterable[Row]) -> list[Any]:
@@ -220,7 +198,7 @@ def _cases(path: Path, rows: Iterable[Row]) -> list[Any]:
                 Case.model_validate({key: value for key, value in row.fields.items() if key not in _EXTRA_COLUMNS})
             )
         except ValidationError as error:
-            raise Failure(f"{row.place}: {_mistake(error.errors()[0])}") from error
+            raise Failure(f"{row.place}: {first_problem(error)}") from error
     if not cases:
         raise Failure(f"{path} holds no case: objects with query, response, contexts, reference, ...")
     return cases
@@ -241,12 +219,6 @@ def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]
 
 _EXTRA_COLUMNS = ("human", "group", "kind")
 """Columns that are no fields of a case: a person's score, its group, how `perturb` changed the case."""
-
-
-def _mistake(error: Mapping[str, Any]) -> str:
-    """Say what is wrong with a row."""
-    field = ".".join(map(str, error["loc"]))
-    return f"{field}: {error['msg']}" if field else str(error["msg"]).removeprefix("Value error, ")
 
 
 @click.command()
