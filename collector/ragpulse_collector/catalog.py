@@ -107,7 +107,7 @@ class Catalog:
                 registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
         for number, spec in enumerate(settings.evaluator):
             with self._named_line("evaluator", number):
-                fields = {"name": spec.name, "use": spec.use, **spec.params}
+                fields = {"name": spec.name, "use": spec.use, "replaces": spec.replaces, **spec.params}
                 judge = self.judge if spec.judge is None else self._judge(self._own_judges[spec.name])
                 registry = configure_evaluators([fields], registry=registry, judge=judge)
                 if spec.judge and "judge" not in registry.accepts(spec.use):
@@ -185,7 +185,9 @@ class Catalog:
         chosen = own if judge is None else self._settings.judge_of(judge)
         try:
             ready = self.judge if chosen is None else self._judge(chosen)
-            return self._loaded(self.registry, loads).get(name, judge=ready, **params)
+            there = {str(Path(path).resolve()) for path in (*self._files, *self._loads)}
+            new = [path for path in loads if str(Path(path).resolve()) not in there]
+            return self._loaded(self.registry, new).get(name, judge=ready, **params)
         except ConfigurationError as error:
             raise Invalid(error.args[0]) from error
 
@@ -196,9 +198,9 @@ class Catalog:
             _log.warning("%s runs Python code in this process: %s", self._settings.path(), ", ".join(code))
 
     def _loaded(self, registry: Registry, paths: Iterable[str]) -> Registry:
-        for path in paths:
-            from ragpulse_evaluators.loading import load
+        from ragpulse_evaluators.loading import load
 
+        for path in paths:
             registry = registry.with_(*self._guarded(load(path), ("file", str(Path(path).resolve()))))
         return registry
 

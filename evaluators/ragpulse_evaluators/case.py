@@ -12,15 +12,20 @@ from ragpulse_evaluators.columns import ours
 from ragpulse_evaluators.errors import nearest
 
 
-def _clean(value: Any) -> Any:
-    """A text without lone surrogates, which no file, socket or database would take."""
-    if not isinstance(value, str) or value.isascii():
-        return value
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def clean(value: Any) -> Any:
+    """A value whose texts have no lone surrogates, which no file, socket or database would take."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if type(value) in (list, tuple):
+        return type(value)(map(clean, value))
+    return {clean(key): clean(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def _clean_or_empty(value: Any) -> Any:
-    return "" if value is None else _clean(value)
+    return "" if value is None else clean(value)
 
 
 TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body", "passage", "snippet")
@@ -34,7 +39,7 @@ SOURCE_KEYS = (
 """Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
 not import it."""
 
-Text = Annotated[str | None, BeforeValidator(_clean)]
+Text = Annotated[str | None, BeforeValidator(clean)]
 
 
 class Context(BaseModel):
@@ -59,7 +64,7 @@ class Context(BaseModel):
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         own = None if id is not None else next(map(str, _named(metadata or {}, ID_KEYS)), None)
-        super().__init__(text=text, id=id or own, score=score, metadata=metadata or {})
+        super().__init__(text=text, id=clean(id or own), score=score, metadata=clean(metadata or {}))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,12 +96,12 @@ def _context(item: Any) -> Context:
             raise ValueError(f"a context is a text or an object with a text, not {item!r}")
         return _node(item)
     keys = [key for key in TEXT_KEYS if isinstance(item.get(key), str)]
-    if not keys and "text" not in item:
-        raise ValueError(f"a context has a text, content or page_content, not {', '.join(map(str, item)) or 'nothing'}")
     rest = {key: value for key, value in item.items() if key not in ("id", "score", "metadata", "text", *keys[:1])}
+    if rest and not keys:
+        raise ValueError(f"a context has a text, content or page_content, not {', '.join(map(str, item))}")
     metadata, name = item.get("metadata"), item.get("id")
     return Context(
-        text=item[keys[0]] if keys else item["text"],
+        text=item[keys[0]] if keys else item.get("text"),
         id=name if name is None else str(name),
         score=item.get("score"),
         metadata={**rest, **metadata} if isinstance(metadata, Mapping) else rest,
@@ -175,9 +180,7 @@ def _grades(value: Any) -> Any:
 
 
 def _reference(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return _clean(value)
-    return tuple(_clean(item) for item in value) if isinstance(value, Iterable) else value
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 class Case(BaseModel):
@@ -220,7 +223,7 @@ class Case(BaseModel):
         """Read the names of other packages; refuse an unknown one with the nearest of ours."""
         if not isinstance(data, Mapping):
             return data
-        fields, _ = ours(data)
+        fields = clean(ours(data)[0])
         for name in fields.keys() - cls.model_fields.keys():
             hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
             raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")

@@ -48,6 +48,8 @@ class Evaluator(ABC):
     cost_class: CostClass = "free"
     wants_judge: bool = False
     """True where nothing can be scored without `judge`."""
+    replaces: bool = False
+    """Whether it takes the place of another evaluator of its name; else a name that exists is refused."""
     takes_all: bool = False
     """True where the metric exists over a set of cases only (see `over`)."""
     is_versioned_by_hand: ClassVar[bool] = False
@@ -327,6 +329,7 @@ def evaluator(
     name: str | None = None,
     scale: Scale | tuple[float, float] | None = None,
     threshold: float | None = None,
+    replaces: bool = False,
     **params: Any,
 ) -> Callable[[UserCode], Function]: ...
 def evaluator(
@@ -337,15 +340,20 @@ def evaluator(
     name: str | None = None,
     scale: Scale | tuple[float, float] | None = None,
     threshold: float | None = None,
+    replaces: bool = False,
     **params: Any,
 ) -> Function | Callable[[UserCode], Function]:
     """Make an evaluator of a function whose parameter names are case fields; `version` is its version.
+
+    `replaces` lets it take the place of an evaluator that has its name already.
 
     Raises `ConfigurationError` when a required parameter is no case field.
     """
     span = Scale(lo=scale[0], hi=scale[1]) if isinstance(scale, tuple) else scale
 
     def wrap(target: UserCode) -> Function:
-        return _UserFunction(target, name=name, scale=span, label=version, threshold=threshold, **params)
+        made = _UserFunction(target, name=name, scale=span, label=version, threshold=threshold, **params)
+        made.replaces = replaces
+        return made
 
     return wrap if function is None else wrap(function)

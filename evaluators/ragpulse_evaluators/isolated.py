@@ -45,7 +45,7 @@ _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
 _COPIED = (
     *("__doc__", "name", "language", "params", "needs", "scale", "cost_class"),
-    *("judge", "wants_judge", "takes_all", "version", "max_cpu_share"),
+    *("judge", "wants_judge", "takes_all", "replaces", "version", "max_cpu_share"),
 )
 """Attributes that are those of the user's evaluator."""
 Relay = Callable[[Message], Awaitable[Message]]

@@ -8,7 +8,8 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +55,8 @@ def load_module(name: str) -> list[Evaluator | Entry]:
 
 
 def _evaluators_of(module: ModuleType, path: Path) -> list[Evaluator | Entry]:
-    items = [item for value in vars(module).values() if (item := _as_item(value, module, path)) is not None]
+    values = {id(value): value for name, value in vars(module).items() if not name.startswith("_")}.values()
+    items = [item for value in values if (item := _as_item(value, module, path)) is not None]
     if not items:
         raise ConfigurationError(f"{path} holds no evaluator: decorate a function with @evaluator")
     return items
@@ -68,11 +70,36 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles of the file look their module up by name
     try:
-        spec.loader.exec_module(module)
+        with _beside(path.resolve().parent):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as failure:  # the boundary: a user's module may do anything at import
         del sys.modules[name]
         raise _load_error(path, failure) from failure
     return module
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Find modules in the folder first while a file is imported, and last afterwards: a function may import them late.
+
+    A module of the same name beside another file is forgotten: each file has its own.
+    """
+    for name, module in list(sys.modules.items()):
+        home = Path(getattr(module, "__file__", None) or "").parent
+        if home != folder and str(home) in _FOLDERS and (folder / f"{name}.py").is_file():
+            del sys.modules[name]
+    _FOLDERS.add(str(folder))
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
+_FOLDERS: set[str] = set()
+"""The folders of loaded files."""
 
 
 def _load_error(path_or_name: str | Path, failure: BaseException) -> ConfigurationError:
@@ -112,10 +139,10 @@ def configure_evaluators(
     registry = registry or default_registry()
     for spec in specs:
         params = dict(spec)
-        name, use = params.pop("name", None), params.pop("use", None)
+        name, use, replaces = params.pop("name", None), params.pop("use", None), params.pop("replaces", False)
         if not isinstance(name, str) or not isinstance(use, str):
             raise ConfigurationError(f"a configured evaluator has a name and a use: {dict(spec)}")
-        registry = registry.with_(_configured(registry, name, use, params, judge))
+        registry = registry.with_(_configured(registry, name, use, params, judge), replace=replaces)
     return registry
 
 

@@ -75,6 +75,8 @@ class Entry:
     """Whether the collector runs it in a process of its own: it loads hostile files, or takes much time."""
     install: str = ""
     """The distribution that brings those packages, e.g. `ragpulse[text]`."""
+    replaces: bool = False
+    """Whether it takes the place of another evaluator of its name."""
     former: Mapping[str, str] = field(default_factory=dict)
     """Label of an earlier version to how its scores meant something else; said where a limit may stem from it."""
 
@@ -99,6 +101,7 @@ class Entry:
             "needs": tuple(field for field in Case.model_fields if field in kind.needs),
             "scale": kind.scale,
             "cost_class": kind.cost_class,
+            "replaces": kind.replaces,
             "source": source,
             "description": ((kind.__doc__ if description is None else description) or "").strip().partition("\n")[0],
             "example": f'get_evaluator("{kind.name}"{options and ", "}{options})',
@@ -145,11 +148,20 @@ class Registry:
         self._entries = _unique(entries)
         self._instances = {instance.name: instance for instance in instances}
 
-    def with_(self, *items: Evaluator | Entry) -> Registry:
-        """A registry with these added; a ready evaluator hides an entry of the same name."""
-        entries = [item for item in items if isinstance(item, Entry)]
-        instances = [item for item in items if isinstance(item, Evaluator)]
-        return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
+    def with_(self, *items: Evaluator | Entry, replace: bool = False) -> Registry:
+        """A registry with these added.
+
+        Raises `ConfigurationError` for a name that exists, unless `replace` or the evaluator's `replaces` says so.
+        """
+        known: dict[str, Evaluator | Entry] = {**self._entries, **self._instances}
+        for item in items:
+            if item.name in known and not (replace or item.replaces):
+                raise ConfigurationError(
+                    f"there is an evaluator {item.name!r} already: give it another name, or replaces=True to replace it"
+                )
+            known[item.name] = item
+        instances = [item for item in known.values() if isinstance(item, Evaluator)]
+        return Registry([item for item in known.values() if isinstance(item, Entry)], instances)
 
     def changed(self, change: Callable[[Entry], Entry]) -> Registry:
         """A registry with each entry changed."""

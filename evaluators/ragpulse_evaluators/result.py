@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ragpulse_evaluators.case import Case, Context
+from ragpulse_evaluators.case import Case, Context, clean
 from ragpulse_evaluators.errors import LACKING, NothingToScore, Unreadable
 
 Status = Literal["ok", "invalid", "skipped", "error"]
@@ -45,6 +46,7 @@ class JudgeCall(BaseModel):
     cached: bool = False
     logprobs: dict[str, float] | None = None
     """For the first completion token: candidate → log-probability."""
+    _storable = model_validator(mode="before")(clean)
 
     @property
     def elapsed_time(self) -> float:
@@ -124,6 +126,7 @@ class EvaluationResult(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _never_nan(cls, data: Any) -> Any:
+        data = clean(data)
         if not isinstance(data, dict) or (_finite(data.get("score")) and _finite(data.get("normalized"))):
             return data
         explanation = data.get("explanation") or "the score is not a finite number"
@@ -238,6 +241,7 @@ def as_outcome(value: Any) -> Outcome | EvaluationResult:
     """Read what `run` or a user's function returned; None means "not applicable" and becomes `skipped`."""
     if isinstance(value, (Outcome, EvaluationResult)):
         return value
+    value = _plain(value)
     if value is None:
         raise NothingToScore("nothing to score: the evaluator returned None")
     if isinstance(value, bool):
@@ -246,23 +250,46 @@ def as_outcome(value: Any) -> Outcome | EvaluationResult:
         return Outcome(label=value)
     if isinstance(value, Mapping):
         return _from_mapping(value)
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str | None):
+        outcome = as_outcome(value[0])
+        return replace(outcome, explanation=value[1]) if isinstance(outcome, Outcome) else outcome
     try:
         return Outcome(score=float(value))
-    except TypeError:
+    except (TypeError, ValueError):
         raise Unreadable(
-            f"an evaluator returns a bool, number, string or mapping, not {type(value).__name__}"
+            "an evaluator returns a bool, number, label, mapping or object of these, or (score, explanation), not"
+            f" {type(value).__name__}"
         ) from None
 
 
-_OTHER_KEYS = {"comment": "explanation", "reasoning": "explanation", "value": "label", "key": None}
-"""Keys of LangSmith's evaluators; `key` repeats the evaluator's name."""
+def _plain(value: Any) -> Any:
+    """A scalar of numpy or torch as Python's; a dataclass, a model of pydantic or a named tuple as a mapping."""
+    if hasattr(value, "dtype"):
+        with suppress(TypeError, ValueError, RuntimeError):  # an array of several
+            return value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    for method in ("model_dump", "_asdict"):
+        if callable(convert := getattr(value, method, None)):
+            return convert()
+    return value
 
 
-def _from_mapping(value: Mapping[str, Any]) -> Outcome:
-    renamed = {_OTHER_KEYS.get(key, key): item for key, item in value.items()}
+_OTHER_KEYS = {
+    **dict.fromkeys(("comment", "reasoning", "reason", "rationale", "feedback"), "explanation"),
+    **dict.fromkeys(("passed", "success"), "passing"),
+    "value": "label",
+    **dict.fromkeys(("key", "name"), None),
+}
+"""Keys of other packages' evaluators; `key` and `name` repeat the evaluator's name."""
+
+
+def _from_mapping(given: Mapping[str, Any]) -> Outcome:
+    renamed = {_OTHER_KEYS.get(key, key): _plain(item) for key, item in given.items()}
     value = {key: item for key, item in renamed.items() if key is not None}
-    if isinstance(value.get("score"), bool):
-        value = {"passing": value["score"], **value, "score": float(value["score"])}
+    verdict = value.get("score", None if "label" in value else value.get("passing"))
+    if isinstance(verdict, bool):
+        value = {"passing": verdict, **value, "score": float(verdict)}
     keys = {field.name for field in fields(Outcome)}
     if unknown := sorted(set(value) - keys):
         raise Unreadable(f"unknown keys {unknown}; known are {sorted(keys)}")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
+from waiting import until
 
+from ragpulse_collector.client import connect
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.units.cases import Unit, case_of, cases_of
 from ragpulse_collector.units.keys import ScoreKeys, score_key
-from ragpulse_evaluators import get_evaluator
+from ragpulse_evaluators import Turn, get_evaluator
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
 
 
 @pytest.fixture
@@ -61,3 +69,62 @@ def test_keys_of_a_batch_are_those_of_single_cases(store: EmbeddedStore) -> None
     evaluators = [get_evaluator(name) for name in ("latency", "refusal", "citation_check")]
     assert [keys(unit, case, one) for one in evaluators] == [score_key(unit, case, one) for one in evaluators]
     assert len({keys(unit, case, one) for one in evaluators}) == 3
+
+
+Q1, A1, Q2 = "Who built it?", "Gustave Eiffel.", "When?"
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": Q1},
+    {"role": "assistant", "content": A1},
+    {"role": "user", "content": Q2},
+]
+PARTS = [
+    {"role": "user", "parts": [{"type": "text", "content": Q1}]},
+    {"role": "assistant", "parts": [{"type": "tool_call", "name": "search"}]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "response": "1889"}]},
+    {"role": "assistant", "parts": [{"type": "text", "content": A1}]},
+    {"role": "user", "parts": [{"type": "text", "content": Q2}]},
+]
+MESSAGES: dict[str, tuple[dict[str, Any], tuple[Turn, ...] | None]] = {
+    "gen_ai": ({"gen_ai.input.messages": json.dumps(PARTS)}, (Turn(query=Q1, response=A1),)),
+    "openinference": (
+        {f"llm.input_messages.{n}.message.{key}": value for n, one in enumerate(CHAT) for key, value in one.items()},
+        (Turn(query=Q1, response=A1),),
+    ),
+    "openllmetry": (
+        {f"gen_ai.prompt.{n}.{key}": value for n, one in enumerate(CHAT) for key, value in one.items()},
+        (Turn(query=Q1, response=A1),),
+    ),
+    "ai sdk": ({"ai.prompt.messages": json.dumps(CHAT)}, (Turn(query=Q1, response=A1),)),
+    "a body": ({"input.value": json.dumps({"messages": CHAT, "model": "m"})}, (Turn(query=Q1, response=A1),)),
+    "unanswered": ({"gen_ai.input.messages": json.dumps([CHAT[1], CHAT[3]])}, (Turn(query=Q1),)),
+    "one question": ({"gen_ai.input.messages": json.dumps([CHAT[0], CHAT[3]])}, None),
+    "a greeting": ({"gen_ai.input.messages": json.dumps(CHAT[2:])}, None),
+}
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["own span", "model call below"])
+def test_the_messages_of_a_span_are_the_turns_before(collector: Callable[..., Collector], below: bool) -> None:
+    """What was said before the last question, in every dialect; the score of a check stays the same."""
+    running, names = collector(settle_s=0.0), list(MESSAGES)
+    now = time.time_ns()
+    spans = []
+    for number, name in enumerate(names):
+        root: dict[str, Any] = {"traceId": trace_id(number), "spanId": SPAN_ID, "name": name}
+        root |= {"startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 10**9)}
+        values = {"gen_ai.operation.name": "chat", **MESSAGES[name][0]}
+        attributes = [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+        call = {**root, "attributes": attributes}
+        spans += [root, {**call, "spanId": "b" * 16, "parentSpanId": SPAN_ID}] if below else [call]
+    client = connect(running.url)
+    client.request("POST", "/v1/traces", body={"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    until(client, "select 1 from traces", len(names))
+    units = [Unit(trace_id(number), SPAN_ID) for number in range(len(names))]
+    found = cases_of(running.components.store, units)
+    assert {name: found[unit].history for name, unit in zip(names, units, strict=True)} == {
+        name: turns for name, (_, turns) in MESSAGES.items()
+    }
+    plain = cases_of(running.components.store, units, judged=())
+    assert all(case.history is None for case in plain.values())
+    keys, check = ScoreKeys(), get_evaluator("citation_check")
+    assert keys(units[0], found[units[0]], check) == keys(units[0], plain[units[0]], check)

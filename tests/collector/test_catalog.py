@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,3 +147,19 @@ def test_the_command_lists_what_is_configured_here(
     configured(tmp_path, WRONG["module"][0])
     assert run(["evaluators"]) == 1
     assert "did you mean 'json'?" in capsys.readouterr().err
+
+
+def test_a_file_may_be_loaded_again_and_a_taken_name_is_refused(tmp_path: Path) -> None:
+    """A request may name a file that was loaded at the start; a file or entry that takes a built-in's name says so."""
+    path = tmp_path / "own.py"
+    path.write_text("from ragpulse_evaluators import evaluator\n@evaluator\ndef own(response):\n    return 1.0\n")
+    catalog = Catalog(loads=[str(path)])
+    assert catalog.resolve("own", loads=[str(path)]).name == "own"
+    path.write_text(path.read_text().replace("own", "rouge"))
+    with pytest.raises(SettingsError, match="there is an evaluator 'rouge' already"):
+        Catalog(loads=[str(path)]).resolve("rouge")
+    entry: dict[str, Any] = {"name": "rouge", "use": "match", "rule": "include"}
+    with pytest.raises(SettingsError, match="already"):
+        Catalog(Settings.model_validate({"evaluator": [entry]})).resolve("rouge")
+    replacing = Settings.model_validate({"evaluator": [{**entry, "replaces": True}]})
+    assert Catalog(replacing).resolve("rouge").params["rule"] == "include"

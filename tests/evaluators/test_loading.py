@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragpulse_evaluators import Case, ScriptedJudge, default_registry, evaluate, get_evaluator
+from ragpulse_evaluators import Case, ScriptedJudge, default_registry, evaluate, evaluate_sync, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.loading import configure_evaluators, load, load_module
 
@@ -141,10 +141,74 @@ async def test_configured_evaluators_are_usable_by_name() -> None:
         ({"name": "x", "use": "guidelines"}, "'x'.*did you mean 'guideline'"),
         ({"name": "x", "use": "guideline", "guidline": "y"}, "did you mean 'guidelines'"),
         ({"use": "guideline"}, "a name and a use"),
-        ({"name": "faithfulness", "use": "guideline"}, "two evaluators"),
+        ({"name": "faithfulness", "use": "guideline"}, "there is an evaluator 'faithfulness' already"),
     ],
 )
 def test_a_wrong_configuration_is_refused_at_once(spec: dict[str, str], match: str) -> None:
     """Unknown names and parameters are answered with the nearest."""
     with pytest.raises(ConfigurationError, match=match):
         configure_evaluators([spec])
+
+
+def test_a_file_imports_what_lies_beside_it(tmp_path: Path) -> None:
+    """As a script does, also late; two folders may have modules of one name."""
+    for folder, number in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helpers_beside.py").write_text(f"NUMBER = {number}\n")
+        (tmp_path / folder / "own.py").write_text(
+            "from ragpulse_evaluators import evaluator\nfrom helpers_beside import NUMBER\n"
+            f"@evaluator(name='{folder}')\ndef own(response):\n    import late_beside_{folder}\n"
+            f"    return float(NUMBER + late_beside_{folder}.NUMBER)\n"
+        )
+        (tmp_path / folder / f"late_beside_{folder}.py").write_text("NUMBER = 10\n")
+    registry = default_registry().with_(*load(tmp_path / "one" / "own.py"), *load(tmp_path / "two" / "own.py"))
+    found = evaluate_sync(Case(response="x"), ["one", "two"], registry=registry)
+    assert [results[0].score for results in found.values()] == [11.0, 12.0]
+
+
+OWN = """
+from ragpulse_evaluators import Evaluator, evaluator, get_evaluator
+
+_helper = get_evaluator("faithfulness")
+
+@evaluator{flag}
+def exact_match(response):
+    return 0.25
+
+same = exact_match
+"""
+CLASS = """
+from ragpulse_evaluators import Evaluator
+
+class Own(Evaluator):
+    name = "exact_match"
+    needs = frozenset({{"response"}})
+    replaces = {flag}
+
+    def run(self, case):
+        return 0.25
+"""
+
+
+@pytest.mark.parametrize(("text", "no", "yes"), [(OWN, "", "(replaces=True)"), (CLASS, "False", "True")])
+def test_a_name_that_exists_is_refused_or_replaced_when_asked(tmp_path: Path, text: str, no: str, yes: str) -> None:
+    """A function that is called like a built-in evaluator never hides it in silence."""
+    path = tmp_path / "own.py"
+    path.write_text(text.format(flag=no))
+    with pytest.raises(ConfigurationError, match="there is an evaluator 'exact_match' already"):
+        default_registry().with_(*load(path))
+    registry = default_registry().with_(*load(path), replace=True)
+    (result,) = evaluate_sync(Case(response="x"), ["exact_match"], registry=registry)["exact_match"]
+    assert result.score == 0.25
+    path.write_text(text.format(flag=yes))
+    registry = default_registry().with_(*load(path))
+    (result,) = evaluate_sync(Case(response="x"), ["exact_match"], registry=registry)["exact_match"]
+    assert result.score == 0.25
+
+
+def test_a_configured_evaluator_replaces_when_asked() -> None:
+    """`replaces` of an entry; its own `use` is the one that it replaces."""
+    spec = {"name": "exact_match", "use": "regex", "pattern": "x", "replaces": True}
+    assert configure_evaluators([spec]).get("exact_match").name == "exact_match"
+    own = {"name": "match", "use": "match", "rule": "include", "replaces": True}
+    assert configure_evaluators([own]).get("match").params["rule"] == "include"

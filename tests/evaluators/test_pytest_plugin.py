@@ -24,6 +24,14 @@ def test_quality_below_the_bar_fails_and_shows_the_worst(assert_quality: Callabl
         assert_quality(CASES, "exact_match", **bar)
 
 
+@pytest.mark.parametrize(("score", "count"), [(0.7, 3), (0.1, 7), (0.9, 11)])
+def test_a_mean_on_the_bar_passes(assert_quality: Callable[..., Any], score: float, count: int) -> None:
+    """Sums of floats are a little less than the number that a person writes; so is a share of cases."""
+    assert_quality([{"response": "x"}] * count, lambda response: score, at_least=score)
+    cases = [*[{"response": "Paris", "reference": "Paris"}] * 19, {"response": "x"}]
+    assert_quality(cases, "exact_match", at_least=1.0, unscored=0.05)
+
+
 def test_cases_that_cannot_be_scored_fail_too(assert_quality: Callable[..., Any]) -> None:
     """Skipped cases are no quality."""
     with pytest.raises(pytest.fail.Exception, match="skipped 1"):

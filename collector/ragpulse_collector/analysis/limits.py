@@ -25,6 +25,7 @@ MEASURES: Mapping[str, Measure] = {measure: measure for measure in get_args(Meas
 
 Verdict = Literal["below", "undecided", "above"]
 """Where an interval lies; from the worst to the best for a minimum."""
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,10 @@ class Limit:
 
     def verdict(self, lo: float | None, hi: float | None) -> Verdict:
         """Return the side of the limit on which the whole interval lies; a value on the limit keeps it."""
-        if lo is not None and (lo > self.value or lo == self.min):
+        edge = self.value + (_ROUNDING if self.min is None else -_ROUNDING)
+        if lo is not None and lo > edge:
             return "above"
-        return "below" if hi is not None and (hi < self.value or hi == self.max) else "undecided"
+        return "below" if hi is not None and hi < edge else "undecided"
 
     def status(self, verdict: Verdict) -> int:
         """Return the exit status of a verdict: 0 where the limit is kept, 1 where it is not, 3 undecided."""

@@ -7,6 +7,7 @@ repr of a message is one, too. A value without a text for people is None and fla
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ragpulse import shapes
@@ -155,6 +156,42 @@ def or_json(read: Read) -> Read:
 
 query_of_input = or_text(or_json(query_in), field="query")
 """Reads the query from an input, JSON or text."""
+
+
+def said_before(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what user and assistant said before the last question, of the first attributes that hold a conversation.
+
+    The attributes are as the client sent them; the messages have `role` and `content`.
+    """
+    flat: dict[str, dict[int, dict[str, str]]] = {}
+    for name, value in attributes.items():
+        if (match := _FLAT.fullmatch(name)) and type(value) is str:
+            message = flat.setdefault(match[1], {}).setdefault(int(match[2]), {})
+            key = "role" if match[3] == "role" else "content"
+            message[key] = message.get(key, "") + value
+    lists: list[Any] = [[messages[number] for number in sorted(messages)] for messages in flat.values()]
+    for content in map(parsed, attributes.values()):
+        inside = content.values() if type(content) is dict else [content]
+        lists += [item for item in inside if type(item) is list and any(map(is_message, item))]
+    for messages in (list(map(message_fields, items)) for items in lists):
+        users = [number for number, fields in enumerate(messages) if role_of(fields) == shapes.USER]
+        if len(users) > 1:
+            return [said for fields in messages[: users[-1]] for said in _said(fields)]
+    return []
+
+
+_FLAT = re.compile(
+    r"(llm\.input_messages|gen_ai\.prompt)\.(\d+)\.(?:message\.)?(role|content|contents\.\d+\.message_content\.text)"
+)
+"""The name of a part of a message that has an attribute of its own."""
+
+
+def _said(fields: Mapping[str, Any]) -> list[dict[str, str]]:
+    role = role_of(fields)
+    text = (
+        last_question([fields]) if role == shapes.USER else said_in(fields).text if role == shapes.ASSISTANT else None
+    )
+    return [{"role": str(role), "content": text}] if text else []
 
 
 def plain(value: str, field: str) -> Result:

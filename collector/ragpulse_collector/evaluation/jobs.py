@@ -275,7 +275,8 @@ def prepare(
     """Build the cases of many jobs with few reads; `pause` is called between them."""
     claims, keys = list(jobs), ScoreKeys()
     units = list(dict.fromkeys(job.unit for job, _, _ in claims))
-    cases = cases_of(store, units)
+    judged = {job.unit for job, _, each in claims if each.judge_id is not None or "history" in each.needs}
+    cases = cases_of(store, units, judged=judged)
     works = []
     for job, run, evaluator in claims:
         pause()

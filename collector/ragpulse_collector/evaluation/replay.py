@@ -40,6 +40,7 @@ from ragpulse_collector.store.retention import Reason, audit, delete_run
 from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators import Evaluator
+from ragpulse_evaluators.judges.protocol import model_of
 
 __all__ = ["ReplayList", "ReplayProgress", "ReplayRequest", "Replays"]
 
@@ -136,13 +137,21 @@ class Replays:
     def start(self, request: ReplayRequest) -> ReplayList:
         """Start one run per evaluator; of the caller's evaluators it fetches the cases and sends the results.
 
+        Those that ask a paid judge share the cap equally.
         Raises Invalid for a wrong request, NotFound for an unknown evaluator.
         """
         evaluators, matching = self._evaluators(request), self._select(request.query)
-        cap = None if request.max_usd is None else request.max_usd / len(evaluators)
+        paid = sum(map(self._is_paid, evaluators.values()))
+        cap = None if request.max_usd is None else request.max_usd / max(1, paid)
         runs = [self._start(name, evaluator, matching, request, cap) for name, evaluator in evaluators.items()]
         self.wake()
         return ReplayList([self.get(run_id) for run_id in runs])
+
+    def _is_paid(self, evaluator: Evaluator) -> bool:
+        """Whether a judge is asked that is not known to be free."""
+        if evaluator.judge is None or self.price is None:
+            return evaluator.judge_id is not None
+        return self.price(model_of(evaluator.judge), 1000, 1000) != 0.0
 
     def bill(self, request: ReplayRequest) -> Bill:
         """Return what a request would cost, without starting it; raises as `start` does."""

@@ -377,6 +377,8 @@ class EvaluatorSpec(BaseModel):
     """The new name."""
     use: str
     """The registered evaluator; all other keys are its parameters."""
+    replaces: bool = False
+    """Whether it takes the place of an evaluator that has its name already; else that is refused."""
     judge: JudgeModel | None = None
     """A judge of its own: a name like `[judge] model`, or a table with `model`, `api_key_env`, ... It is paid from the
     same budget. None: the judge of `[judge]`."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, context_spans, subtrees, token_spans
+from ragpulse_collector.conventions.lifting import restore_attributes
+from ragpulse_collector.conventions.texts import said_before
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents
 from ragpulse_collector.store.queries.documents import TraceRange
 from ragpulse_evaluators import Case, Context, Turn
 
+_MESSAGES = 2 * documents.MAX_TURNS
 _Window = tuple[timedelta, timedelta]
 _NEAR: _Window = (timedelta(seconds=5), timedelta(seconds=30))
 """Most traces' spans start within this window around their unit; the cost of reading grows with the window."""
@@ -58,8 +61,11 @@ def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime
     return cases_of(store, [unit]).get(unit)
 
 
-def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
-    """Build the cases of many units with few reads; units without a stored span are left out."""
+def cases_of(store: Store, units: Sequence[Unit], *, judged: Collection[Unit] | None = None) -> dict[Unit, Case]:
+    """Build the cases of many units with few reads; units without a stored span are left out.
+
+    The messages of `judged` units (None: of all) are read, too: the history where no session has earlier turns.
+    """
     families = _families(store, units)
     starts = [span.node.start for family in families.values() for span in family.values()]
     if not starts:
@@ -68,13 +74,17 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
     among = TraceRange(list(families), min(starts), max(starts))
     texts, contexts, turns = _texts(store, among), _contexts(store, among), _turns(store, among)
     nodes = _nodes(units, families, contexts)
+    alone = [unit for unit in (units if judged is None else judged) if unit.trace_id not in turns]
+    said = _said_before(store, among, {unit: nodes[unit] for unit in alone if nodes.get(unit)}, texts)
     built: dict[Unit, Case] = {}
     for unit in units:
         family = families.get(unit.trace_id, {})
         if unit.span_id in family:
             text = texts.get((unit.trace_id, int(unit.span_id, 16)), (None, None))
             of_trace = contexts.get(unit.trace_id, {})
-            built[unit] = _case(unit, family, nodes[unit], text, of_trace, turns.get(unit.trace_id))
+            built[unit] = _case(
+                unit, family, nodes[unit], text, of_trace, turns.get(unit.trace_id) or said.get(unit) or None
+            )
     return built
 
 
@@ -182,13 +192,32 @@ def _turns(store: Store, among: TraceRange) -> dict[str, tuple[Turn, ...]]:
     return turns
 
 
+def _said_before(
+    store: Store, among: TraceRange, nodes: Mapping[Unit, Sequence[Node]], texts: _Texts
+) -> dict[Unit, list[dict[str, str]]]:
+    """Return the messages before the question in a unit's own span, else in the first model call below that has any."""
+    asked = {
+        (unit.trace_id, int(node.span_id, 16)): unit
+        for unit, below in nodes.items()
+        for node in below
+        if node.span_id == unit.span_id or node.kind == "llm"
+    }
+    said: dict[Unit, list[dict[str, str]]] = {}
+    rows = documents.span_attributes(store, among, [span for _, span in asked]).rows if asked else []
+    for number, span, attributes in rows:
+        place = (among.ids[number], span)
+        if (unit := asked.get(place)) is not None and not said.get(unit):
+            said[unit] = said_before(restore_attributes(attributes, *texts.get(place, (None, None)), None))[-_MESSAGES:]
+    return said
+
+
 def _case(
     unit: Unit,
     family: _Family,
     nodes: Sequence[Node],
     texts: tuple[str | None, str | None],
     contexts: _Contexts,
-    history: tuple[Turn, ...] | None,
+    history: Sequence[Turn | Mapping[str, str]] | None,
 ) -> Case:
     root = family[unit.span_id]
     bearing = context_spans(nodes)

@@ -194,6 +194,26 @@ def test_results_are_as_in_process(store: EmbeddedStore, users: Path) -> None:
         assert found[name] == (plain.resolve(name).version, "ok", 1.0, True, None, None)
 
 
+def test_what_users_return_is_stored(store: EmbeddedStore, tmp_path: Path) -> None:
+    """Scalars of numpy, tuples, helpers beside the file; a lone surrogate is replaced and kills nothing."""
+    (tmp_path / "helpers_of_mine.py").write_text("from dataclasses import dataclass\n@dataclass\nclass Verdict:\n"
+                                                 "    score: float\n    reason: str\n")  # fmt: skip
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import numpy\nfrom helpers_of_mine import Verdict\nfrom ragpulse_evaluators import evaluator\n"
+        "@evaluator\ndef numpys(response):\n    return numpy.bool_(False)\n"
+        "@evaluator\ndef pair(response):\n    return 0.4, 'why\\ud800'\n"
+        "@evaluator\ndef dataclass(response):\n    return Verdict(0.5, 'why')\n"
+    )
+    work_off(store, path, ("numpys", "pair", "dataclass"))
+    found = rows(store, "SELECT evaluator, status, score, passing, explanation FROM raw.scores ORDER BY 1")
+    assert found == [
+        ("dataclass", "ok", 0.5, None, "why"),
+        ("numpys", "ok", 0.0, False, None),
+        ("pair", "ok", 0.4, None, "why\ufffd"),
+    ]
+
+
 def test_a_file_that_is_gone_is_told(store: EmbeddedStore, users: Path, tmp_path: Path) -> None:
     """The reason names it, rather than an exit code."""
     catalog = Catalog(Settings(), loads=[str(users)], isolate=True)

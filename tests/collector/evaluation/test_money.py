@@ -128,6 +128,20 @@ def test_the_cap_of_a_replay_is_hard(store: EmbeddedStore, judge: LoopbackModel)
     assert state.status == "capped"
 
 
+def test_the_paid_evaluators_of_a_replay_share_its_cap(store: EmbeddedStore, judge: LoopbackModel) -> None:
+    """What needs no judge leaves its part to them: one of three may spend all."""
+    caps = {}
+    with working(store, judge) as (_, replays):
+        for names in (
+            ("helpfulness", "citation_check", "refusal"),
+            ("helpfulness", "conciseness", "refusal"),
+            ("refusal",),
+        ):
+            found = replays.start(replay_of(*names, max_usd=0.2, limit=1, clock=NOW)).replays
+            caps[names] = {run.evaluator: run.max_usd for run in found}
+    assert [found.get("helpfulness", found["refusal"]) for found in caps.values()] == [0.2, 0.1, 0.2]
+
+
 def test_the_bill_holds_the_truth_and_learns_it(store: EmbeddedStore, judge: LoopbackModel) -> None:
     """A bill said $0.179 for about $2.00: the most bounds it, and recorded replies make the likely cost right."""
     store.write(lambda tx: tx.execute("DELETE FROM raw.eval_jobs")).result()

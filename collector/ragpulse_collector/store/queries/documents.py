@@ -262,6 +262,15 @@ def texts(store: Store, among: TraceRange) -> Rows:
     )
 
 
+def span_attributes(store: Store, among: TraceRange, span_ids: Sequence[int]) -> Rows:
+    """Rows of (number, span_id, attributes) of these spans, oldest first."""
+    return store.read(
+        f"SELECT number, span_id, attributes {of_traces('spans')} AND attributes IS NOT NULL"
+        " AND span_id IN (SELECT unnest($spans::UBIGINT[])) ORDER BY start_time",
+        {**among._asdict(), "spans": span_ids},
+    )
+
+
 MAX_TURNS = 20
 _SESSION_REACH = timedelta(days=1)
 
