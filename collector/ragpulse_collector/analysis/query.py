@@ -89,9 +89,7 @@ def window_between(
 ) -> Window:
     """Return the range from `first` (default: `back` before its end) to `last` (default: now), cut into buckets.
 
-    `step` is their length in seconds; `auto` takes the shortest that gives at most `width` buckets. An edge that moves
-    with the clock begins with a bucket (at most 1/120 earlier), and with a local day where the buckets are days: the
-    range changes when a bucket ends, not at each look. Raises Invalid.
+    `step` is their length in seconds; `auto` takes the shortest that gives at most `width` buckets. Raises Invalid.
     """
     end = instant(last, now=now, zone=zone) or now
     begin = instant(first, now=now, zone=zone) or end - timedelta(seconds=duration_s(back))
@@ -99,12 +97,18 @@ def window_between(
         raise Invalid(f"from ({iso(begin)}) must lie before to ({iso(end)})")
     long = (end - begin).total_seconds()
     step_s = _step_s(step, long, width)
-    whole = max(auto_step(long, _WIDTH), DAY_S if step_s >= DAY_S else 0)
-    if isinstance(first, timedelta) or (first is None and last in (None, "now")):
-        begin = aligned(begin, whole, zone)
-    if isinstance(last, timedelta):
-        end = aligned(end, whole, zone)
+    moving = isinstance(first, timedelta) or (first is None and last in (None, "now"))
+    begin = begun(begin, end - begin, zone, days=step_s >= DAY_S) if moving else begin
+    end = begun(end, timedelta(seconds=long), zone, days=step_s >= DAY_S) if isinstance(last, timedelta) else end
     return Window(begin, end, step_s, zone)
+
+
+def begun(edge: datetime, length: timedelta, zone: tzinfo, *, days: bool = False) -> datetime:
+    """Return an edge that moves with the clock as the begin of a bucket, at most 1/120 of the range earlier.
+
+    So the range changes when a bucket ends, not at each look. Where the buckets are `days` it begins with a local day.
+    """
+    return aligned(edge, max(auto_step(length.total_seconds(), _WIDTH), DAY_S if days else 0), zone)
 
 
 def _step_s(step: float | Literal["auto", "all"], long: float, width: int) -> int:

@@ -37,6 +37,10 @@ _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }
 """Button and order of the list behind a change of traffic."""
 ERRORS: Final = "error_rate"
+FAILING: Final = 0.05
+"""Above this share failed requests are urgent where no target says otherwise ..."""
+SOME: Final = 3
+"""... and if they are at least so many."""
 FEW: Final = 20
 """With up to this many answers the headline counts them."""
 UNDECIDED: Final = "not decided yet"
@@ -124,15 +128,27 @@ def _firing(view: Place, monitors: Sequence[ShownMonitor]) -> Iterator[Statement
 
 
 def _errors(view: Place, overview: RangeSummary, targets: Sequence[TargetState]) -> Iterator[Statement]:
-    """Return errors that surely rose, are above their target, or are most of the answers."""
+    """Return the level of errors where it is too high, then that they surely rose."""
     change, now, shift = overview.error_change, overview.error_rate, _risen_errors(overview)
+    yield from (_miss(view, target) for target in targets if target.metric == ERRORS and target.state == "missed")
+    if _is_failing(overview, targets):
+        few = few_errors(overview.n_errors, overview.n_traces)
+        text = (
+            f"{overview.n_errors} of {counted(overview.n_traces, 'request')}" if few else f"{percent(now)} of requests"
+        )
+        links = [_why(view, ERRORS, shift.t.replace(microsecond=0) if shift else None), *_links(view, ERRORS)]
+        yield Statement(f"{text} fail.", "bad", links)
     if shift:
         yield _shifted(view, shift)
     elif change and now is not None and change.value is not None and change.lo is not None and change.lo > 0:
         yield _against(view, ERRORS, now - change.value, now, worse=True, mix=overview.error_mix)
-    yield from (_miss(view, target) for target in targets if target.metric == ERRORS and target.state == "missed")
-    if overview.error_interval and overview.error_interval[0] > 0.5:
-        yield Statement(f"Most answers failed: {percent(now)}.", "bad", _links(view, ERRORS))
+
+
+def _is_failing(overview: RangeSummary, targets: Sequence[TargetState]) -> bool:
+    """Whether more requests fail than anybody accepts; a target for all of them says what is accepted."""
+    some = overview.n_errors is None or overview.n_errors >= SOME
+    accepted = any(target.metric == ERRORS and not target.where for target in targets)
+    return some and (overview.error_rate or 0.0) > FAILING and not accepted
 
 
 def _risen_errors(overview: RangeSummary) -> Shift | None:
@@ -221,11 +237,17 @@ def _asked(view: Place, overview: RangeSummary) -> Iterator[Statement]:
 
 
 def _unchanged(view: Place, overview: RangeSummary) -> Statement:
-    """Say the largest change that the interval of the difference allows; or that there is nothing to compare with."""
+    """Say the largest change that the interval of the difference allows; or the level, without a comparison."""
     rows = sorted(overview.quality, key=lambda row: row.evaluator != overview.lead)
     row = next((row for row in rows if row.difference), None)
     if row is None or row.difference is None or row.difference.lo is None or row.difference.hi is None:
-        return Statement("Nothing to compare with: the range before has no scores.")
+        first = next((row for row in rows if row.value is not None), None)
+        level = (
+            f"{_named(name := f'quality:{first.evaluator}')} is {by_unit(first.value, unit_of(name))}. "
+            if first
+            else ""
+        )
+        return Statement(f"{level}Nothing to compare with: the range before has no scores.")
     largest = math.ceil(100 * max(-row.difference.lo, row.difference.hi) - 1e-9) / 100
     metric = f"quality:{row.evaluator}"
     size = percent(largest) if unit_of(metric) == "share" else f"{largest:.2f}"
@@ -305,8 +327,10 @@ def steady_facts(view: Place, overview: RangeSummary, targets: Sequence[TargetSt
         ("Traffic", "requests", counted(overview.n_traces, "answer"), estimated, view.url("/traces")),
     ]
     worse = {shift.metric: shift.worse for shift in overview.changes}
+    failing = {ERRORS} if _is_failing(overview, targets) else ()
     return [
-        SteadyFact(name, value, note, url, _tone(metric, targets, worse)) for name, metric, value, note, url in facts
+        SteadyFact(name, value, note, url, "bad" if metric in failing else _tone(metric, targets, worse))
+        for name, metric, value, note, url in facts
     ]
 
 

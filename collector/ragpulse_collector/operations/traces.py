@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
-from ragpulse_collector.analysis.query import every
+from ragpulse_collector.analysis.query import begun, every
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.models import DEFAULT_LIMIT, MAX_OFFSET, Filters, PageSize, Range, TraceChoice, TraceList
 from ragpulse_collector.api.operations import operation
@@ -177,8 +177,14 @@ def _with_document(name: str | None, times: Filter) -> Filter:
 
 
 def between(params: Range, now: datetime) -> Filter:
-    """Return the filter of `from` and `to`."""
-    bounds = (("from", params.instant(params.from_, now), ">="), ("to", params.instant(params.to, now), "<"))
+    """Return the filter of `from` and `to`: the same range as that of the figures."""
+    first, last = params.instant(params.from_, now), params.instant(params.to, now)
+    length = (last or now) - (first or now)
+    if isinstance(params.from_, timedelta) and first:
+        first = begun(first, length, params.zone)
+    if isinstance(params.to, timedelta) and last:
+        last = begun(last, length, params.zone)
+    bounds = (("from", first, ">="), ("to", last, "<"))
     return every(Filter(f"start_time {sign} ${name}_time", {f"{name}_time": time})
                  for name, time, sign in bounds if time is not None)  # fmt: skip
 
