@@ -61,8 +61,9 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Iterator[
         "ragpulse_collector.store.protocol", "ragpulse_dashboards.charts", "ragpulse_dashboards.pages.overview",
     ):  # fmt: skip
         monkeypatch.setattr(f"{module}.datetime", Planted)
-    timer = partial(Snapshots, timer=lambda: Planted.present.timestamp())
-    monkeypatch.setattr("ragpulse_collector.app.operations.Snapshots", timer)
+    monkeypatch.setattr(
+        Snapshots.__init__, "__kwdefaults__", {"timer": lambda: Planted.present.timestamp(), "max_age_s": 1.0}
+    )
     settings = Settings.model_validate(SETTINGS)
     with closing(open_store(tmp_path)) as store:
         prices = Prices(settings.prices, settings.collector.price_table)
