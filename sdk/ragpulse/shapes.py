@@ -4,7 +4,8 @@ Constants only, so that both can read them. The rule:
 
 1. A part is text if it has no type or one of `TEXT_PARTS`, and is not marked as a thought. Everything else (thinking,
    signatures, encrypted parts, results of tools, files) is never text. A reply is its text parts joined, in order.
-2. The answer in a list of messages is the last thing that the assistant said after the user's last message.
+2. The answer in a list of messages is the last thing that the assistant said after the user's last message. A message
+   with nothing but results of tools is none of the user's.
 3. A part with a type of `CALL_PARTS`, or with a key of `CALL_KEYS`, is a tool call.
 4. A reply without text has none: null with a reason, never its JSON. The empty text is kept where it was sent.
 
@@ -15,7 +16,12 @@ from typing import Final
 
 # --- parts -----------------------------------------------------------------------------------------------------------
 PART_TYPE_KEYS: Final = ("type", "part_kind", "block_type", "content_type")
-TEXT_PARTS: Final = frozenset({"text", "output_text", "input_text", "text_delta", "refusal", "message", "output_audio"})
+TEXT_PARTS: Final = frozenset(
+    {
+        "text", "output_text", "input_text", "text_delta", "refusal", "message", "message.output", "model_output",
+        "output_audio",
+    }
+)  # fmt: skip
 """`message`: an item of a Responses API's output, which holds parts. Of audio the transcript is text."""
 THOUGHT_KEY: Final = "thought"
 """True on a part of Google's that is a thought."""
@@ -29,6 +35,14 @@ CALL_PARTS: Final = frozenset(
         "local_shell_call", "shell_call", "apply_patch_call", "tool_search_call", "invalid_tool_call",
     }
 )  # fmt: skip
+RESULT_PARTS: Final = frozenset(
+    {
+        "tool_result", "tool-result", "tool_return", "tool-return", "tool_response", "tool-response", "mcp_tool_result",
+        "function_response", "function_result", "function_call_output", "retry-prompt",
+    }
+)  # fmt: skip
+RESULT_KEYS: Final = ("functionResponse", "function_response", "toolResult", "tool_result", "tool_use_id")
+"""As `RESULT_PARTS`, of parts without a type: the result of a tool."""
 CALL_KEYS: Final = (
     "functionCall", "function_call", "toolUse", "tool_use", "tool_call", "executableCode", "executable_code",
 )  # fmt: skip
@@ -54,7 +68,8 @@ USER: Final = "user"
 OTHER: Final = "other"
 ROLES: Final = {
     **dict.fromkeys(
-        ("assistant", "ai", "model", "bot", "chatbot", "agent", "aimessage", "aimessagechunk", "response"), ASSISTANT
+        ("assistant", "ai", "model", "bot", "chatbot", "agent", "aimessage", "aimessagechunk", "response", "gpt"),
+        ASSISTANT,
     ),
     **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk", "user_proxy", "customer", "request"), USER),
     **dict.fromkeys(
@@ -70,9 +85,9 @@ ROLES: Final = {
 # --- replies and results ---------------------------------------------------------------------------------------------
 ANSWER_KEYS: Final = (
     "output_text", "answer", "response", "final_output", "chat_message", "generation", "delta", "content", REFUSAL_KEY,
-    "message", "output", "outputs", "result", "final_result", "text", "completion", "generated_text", "return_value",
-    "choices", "candidates", "generations", "replies", "answers", "messages", "parts", "audio", "data", "kwargs",
-    "update", "value", "raw",
+    "message", "output", "outputs", "result", "final_result", "text", "completion", "generated_text", "outputText",
+    "return_value", "choices", "candidates", "generations", "replies", "answers", "messages", "conversations", "steps",
+    "parts", "audio", "data", "kwargs", "update", "value", "raw",
 )  # fmt: skip
 """Where a reply or an application's result has its answer; the first with a text counts. `answer` comes before
 `message`, which is often the question or a status."""
@@ -88,7 +103,8 @@ CHOICE_KEYS: Final = frozenset({"choices", "candidates", "generations", "replies
 """Lists of alternatives: the first counts."""
 DERIVED_KEY: Final = "generations"
 """LangChain derives their texts: "" stands for none there."""
-PART_LISTS: Final = frozenset({*PARTS_KEYS, "output"})
+PART_LISTS: Final = frozenset({*PARTS_KEYS, "output", "steps"})
+CONVERSATION_KEYS: Final = frozenset({"messages", "conversations"})
 
 # --- why there is no response ----------------------------------------------------------------------------------------
 TOOL_CALLS: Final = "tool_calls"

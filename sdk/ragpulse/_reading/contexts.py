@@ -61,7 +61,8 @@ def documents_in(value: Any, field: str | None = None) -> tuple[RecordedDocument
 
     `field` is the name of the text in each hit, where it is not a usual one.
     """
-    hits = hits_in(value if isinstance(value, (list, tuple)) else opened(value), field)
+    is_plain = type(value) is list and value and type(value[0]) is dict and type(value[0].get("text")) is str
+    hits = value if is_plain else hits_in(value if isinstance(value, (list, tuple)) else opened(value), field)
     if hits is None:
         return None
     documents = tuple([document(hit, field) for hit in hits])

@@ -6,7 +6,7 @@ imported.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -17,7 +17,9 @@ STRUCTURED = "ragpulse.structured"
 """An output that a library declares as the answer: the text in it, else its JSON."""
 LANGGRAPH_MODES = frozenset({"values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"})
 """The label of each item of a stream with several modes."""
+_STATE_MODES = LANGGRAPH_MODES - {"messages", "custom"}
 _REPLY_KEYS = frozenset({"replies", "answers", "messages", "answer", "response", "generation"})
+_GENERATED = frozenset({"outputText", "generated_text"})
 _REASONING = ("reasoning", "rationale")
 
 
@@ -28,17 +30,9 @@ def _dspy_prediction(result: Any) -> Any:
     return {
         STRUCTURED: next(iter(outputs.values())) if len(outputs) == 1 else outputs,
         "documents": fields.get("passages"),
-        "usage": _summed(list(per_model.values())),
+        "usage": list(per_model.values()),
         "model": next(iter(per_model), None) if len(per_model) == 1 else None,
     }
-
-
-def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
-    """The usage of several calls as one; each figure must be a plain count to be added."""
-    if len(usages) < 2:
-        return fields_of(usages[0]) if usages else None
-    names = {name for usage in usages for name, count in fields_of(usage).items() if type(count) is int}
-    return {name: sum(fields_of(usage).get(name) or 0 for usage in usages) for name in names}
 
 
 def _pydantic_ai_run(result: Any) -> Any:
@@ -59,6 +53,46 @@ def _pydantic_ai_stream(result: Any) -> Any:
         return _pydantic_ai_run(result.result)
     response, usage = result.response, _pydantic_ai_usage(result)
     return {"content": response.parts, "usage": usage, "model": response.model_name}
+
+
+def _ag2_reply(result: Any) -> Any:
+    """AG2 states the usage of each call in the history of its stream, which is read where it is in memory."""
+    history, events = result.context.stream.history, []
+    if type(history.storage).__name__ == "MemoryStorage":
+        try:
+            history.get_events().send(None)
+        except StopIteration as done:
+            events = done.value
+    request = max([place for place, event in enumerate(events) if type(event).__name__ == "ModelRequest"], default=-1)
+    usages = [event.usage for event in events[request + 1 :] if type(event).__name__ == "UsageEvent"]
+    return {"content": result.body, "usage": usages, "model": result.response.model}
+
+
+def _claude_message(message: Any) -> Any:
+    """What a subagent says is none of the answer; each block of a reply comes as a message with the reply's id."""
+    role = "assistant" if message.parent_tool_use_id is None else "tool"
+    return {"role": role, **vars(message)}
+
+
+def _claude_result(result: Any) -> Any:
+    output = result.result if value_of(result, "structured_output") is None else result.structured_output
+    usage = {**(result.usage or {}), "cost": result.total_cost_usd}
+    return {"role": "assistant", STRUCTURED: output, "usage": usage, "stop_reason": value_of(result, "stop_reason")}
+
+
+def _agent_framework_update(update: Any) -> Any:
+    """A piece of a stream, of which one has the usage of the call among its contents."""
+    usages = [usage for part in update.contents if (usage := value_of(part, "usage_details"))]
+    return {"role": value_of(update.role, "value") or update.role, "content": update.contents,
+            "usage": usages or None, "id": update.response_id}  # fmt: skip
+
+
+def _xai_reply(reply: Any) -> Any:
+    """A response or a chunk; the objects around its messages of Protocol Buffers have properties alone."""
+    parts = ("content", "tool_calls", "usage", "finish_reason", "service_tier", "cost_usd", "id")
+    fields = {name: value_of(reply, name) for name in parts}
+    usage = {**fields_of(fields["usage"] or reply.proto.usage), "cost": fields["cost_usd"]}
+    return {**fields, "role": "assistant", "usage": usage, "model": reply.proto.model}
 
 
 def _haystack_message(result: Any) -> Any:
@@ -116,15 +150,32 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "workflows.StopEvent": _output("result"),  # LlamaIndex
     "smolagents.RunResult": _output("output", usage="token_usage"),
     "smolagents.FinalAnswerStep": _output("output"),
-    **dict.fromkeys(("agno.RunContentEvent", "agno.RunCompletedEvent"), _output("content")),
+    "agno.RunContentEvent": _output("content"),
+    "agno.RunCompletedEvent": _output("content", usage="metrics"),
     **dict.fromkeys(
-        ("dspy.StatusMessage", "pydantic_ai.PartEndEvent", "smolagents.ActionStep", "agno.BaseAgentRunEvent"),
+        ("dspy.StatusMessage", "pydantic_ai.PartEndEvent", "smolagents.ActionStep", "agno.BaseAgentRunEvent",
+         "agno.BaseTeamRunEvent", "agno.BaseWorkflowRunOutputEvent", "claude_agent_sdk.SystemMessage"),
         lambda event: {},  # it says nothing
     ),
     # The content has a role, too; a part of a stream is followed by the whole.
-    "google.Event": _parts(author="author", content="content", usage="usage_metadata"),
+    "google.Event": lambda event: {
+        "author": event.author, "content": event.content, "usage": event.usage_metadata, "id": event.id,
+        "model": value_of(event, "model_version"),
+    },
+    "ag2.AgentReply": _ag2_reply,
+    "claude_agent_sdk.AssistantMessage": _claude_message,
+    "claude_agent_sdk.UserMessage": lambda message: {"role": "user", **vars(message)},
+    "claude_agent_sdk.ResultMessage": _claude_result,
+    "claude_agent_sdk.StreamEvent": lambda event: event.event if event.parent_tool_use_id is None else {},
+    **dict.fromkeys(
+        ("agent_framework.AgentResponseUpdate", "agent_framework.ChatResponseUpdate"), _agent_framework_update
+    ),
+    **dict.fromkeys(("xai_sdk.Response", "xai_sdk.Chunk"), _xai_reply),
     # The openai-agents SDK's events, and Mistral's.
-    **dict.fromkeys(("agents.RawResponsesStreamEvent", "mistralai.CompletionEvent"), attrgetter("data")),
+    **dict.fromkeys(
+        ("agents.RawResponsesStreamEvent", "mistralai.CompletionEvent", "mistralai.ConversationEvents"),
+        attrgetter("data"),
+    ),
     "semantic_kernel.AgentResponseItem": lambda item: opened(item.message),
     "semantic_kernel.ChatMessageContent": _parts(role="role.value", content="items", response_metadata="metadata"),
     **dict.fromkeys(("weaviate.QueryReturn", "weaviate.GroupByReturn"), _parts(documents="objects")),
@@ -138,12 +189,13 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "elastic_transport.ObjectApiResponse": attrgetter("body"),  # Elasticsearch
 }  # fmt: skip
 """Library and name of a class (or of one that it inherits from) → what its result is read from; None: it has none."""
-_WHOLE_RESULTS = frozenset(
+_RUNS = frozenset(
     {
         "dspy.Prediction", "agents.RunResultBase", "pydantic_ai.AgentRunResult", "pydantic_ai.AgentRunResultEvent",
         "autogen_agentchat.TaskResult", "autogen_core.CreateResult", "agno.RunCompletedEvent", "agno.RunOutput",
         "strands.AgentResult", "workflows.StopEvent", "llama_index.AgentOutput", "smolagents.FinalAnswerStep",
         "pydantic_ai.AgentRun", "pydantic_ai.StreamedRunResult", "pydantic_ai.StreamedRunResultSync",
+        "claude_agent_sdk.ResultMessage", "ag2.AgentReply",
     }
 )  # fmt: skip
 
@@ -152,28 +204,35 @@ _WHOLE_RESULTS = frozenset(
 def known_as(bases: tuple[type, ...]) -> tuple[str, ...]:
     """Under which names of the tables a class is known, by itself or what it inherits from."""
     names = [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in bases]
-    return tuple([name for name in names if name in OPENERS or name in _WHOLE_RESULTS])
+    return tuple([name for name in names if name in OPENERS or name in _RUNS])
+
+
+def is_run(item: Any) -> bool:
+    """Whether an item is the result of a run, which states what the whole run used."""
+    return not _RUNS.isdisjoint(known_as(type(item).__mro__))
 
 
 def whole_result(item: Any) -> Any:
-    """The whole result that an item of a stream is or carries (a state with its messages, too); None otherwise."""
+    """The whole result or message that an item of a stream is or carries (a state, too); None otherwise."""
     mode, item = _labelled(item)
-    if mode is not None and mode not in ("values", "updates"):
+    if mode is not None and mode not in _STATE_MODES:
         return None
     if type(item) is dict:
-        if "result" in item and len(item) == 1:  # Strands
-            return whole_result(item["result"])
-        return item if _states_messages(item) else None
+        item = item.get("payload", item)  # LangGraph, mode debug
+        for key in ("result", "values"):  # Strands; LangGraph, modes tasks and checkpoints
+            if type(item) is dict and key in item:
+                return whole_result(item[key])
+        return item if type(item) is dict and ("messages" in item or messages_of_update(item)) else None
     names = known_as(type(item).__mro__)
-    is_whole = not _WHOLE_RESULTS.isdisjoint(names) or ("google.Event" in names and not item.partial)
-    return item if is_whole else None
+    is_message = "google.Event" in names and not item.partial
+    return item if is_message or is_run(item) or "claude_agent_sdk.AssistantMessage" in names else None
 
 
-def _states_messages(item: dict[str, Any]) -> bool:
-    """Whether it is a state of LangGraph, or an update of one: node → what the node changed."""
-    if "messages" in item:
-        return isinstance(item["messages"], list)
-    return bool(item) and all([type(part) is dict and isinstance(part.get("messages"), list) for part in item.values()])
+def messages_of_update(item: Any) -> list[list[Any]]:
+    """The messages in an update of LangGraph: node → what the node changed; empty for anything else."""
+    if type(item) is not dict or "messages" in item or not all([type(part) is dict for part in item.values()]):
+        return []
+    return [part["messages"] for part in item.values() if isinstance(part.get("messages"), list)]
 
 
 def _labelled(item: Any) -> tuple[str | None, Any]:
@@ -209,10 +268,14 @@ def opened(result: Any) -> Any:
     return result if raw is None else {STRUCTURED: result, "raw": raw}  # instructor
 
 
-def _component(result: dict[str, Any]) -> dict[str, Any]:
+def _component(result: dict[str, Any]) -> Any:
     """Haystack: of a pipeline's outputs the last component that replies; the parts of its first reply are merged in."""
     if "role" in result or STRUCTURED in result:
         return result
+    if "run_id" in result and "event" in result:  # `astream_events` of LangChain
+        return value_of(result["data"], "chunk") if "model_stream" in str(result["event"]) else {}
+    if "results" in result:
+        return _generated(result)
     for part in result.values():
         if type(part) is not dict:
             break
@@ -227,6 +290,20 @@ def _component(result: dict[str, Any]) -> dict[str, Any]:
     return {**result, **{name: part for name, part in reply.items() if part is not None}}
 
 
+def _generated(result: dict[str, Any]) -> dict[str, Any]:
+    """A reply of Titan on Bedrock or of watsonx: the first of its results."""
+    results = result["results"]
+    first = results[0] if isinstance(results, list) and results else None
+    if type(first) is not dict or _GENERATED.isdisjoint(first):
+        return result
+    read, written = first.get("input_token_count"), first.get("generated_token_count")
+    return {
+        **result, **first, "stop_reason": first.get("completionReason") or first.get("stop_reason"),
+        "usage": {"input_tokens": result.get("inputTextTokenCount", read),
+                  "output_tokens": first.get("tokenCount", written)},
+    }  # fmt: skip
+
+
 def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
     replying = [part for part in outputs.values() if not _REPLY_KEYS.isdisjoint(part)]
     lists = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
@@ -238,6 +315,8 @@ def _answer_first(result: tuple[Any, ...]) -> Any:
     """`(answer, sources)`, `(score, answer)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
     if len(result) < 2 or result[0] is None or all(isinstance(part, str) for part in result):
         return list(result)
+    if "xai_sdk.Chunk" in known_as(type(result[1]).__mro__):  # the response so far, and what is new
+        return opened(result[1])
     answer = result[0]
     if isinstance(answer, (int, float)):
         answer = next((part for part in result if isinstance(part, str)), answer)

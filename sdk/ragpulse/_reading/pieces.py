@@ -9,7 +9,6 @@ from ragpulse import shapes
 from .frames import piece
 from .openers import opened
 from .replies import Call, Fields, Said, error_in, first_of, is_call, missing_reason, said_in
-from .usual import usual_text
 from .values import fields_of, parsed
 
 
@@ -29,8 +28,6 @@ class Pieces:
 
     def add(self, item: Any) -> str | None:
         """Reads an item; returns its text."""
-        if usual := usual_text(item):
-            return usual
         said = piece(item)
         self.said.refused |= said.refused
         _add_calls(self._calls, item, said.calls)

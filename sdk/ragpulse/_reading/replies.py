@@ -7,12 +7,12 @@ too: `ragpulse.shapes`.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ragpulse import shapes
 
 from .openers import STRUCTURED, opened
-from .usual import usual_text
 from .values import fields_of, is_repr, json_or_none, parsed, value_of
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
@@ -21,7 +21,12 @@ _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signa
 _PLAIN = (int, float, bytes, bytearray, type(None))
 _CALL_KEYS, _TYPE_KEYS, _ROLE_KEYS = map(frozenset, (shapes.CALL_KEYS, shapes.PART_TYPE_KEYS, shapes.ROLE_KEYS))
 _CONTINUES = re.compile(r"\s|[.,;:!?)\]\u3001\u3002\uff0c\uff01\uff1a\uff1b\uff1f](?!\S)")
+_OF_CALLS = frozenset(("arguments", shapes.CALLS_KEY, *shapes.CALL_KEYS, *shapes.PART_TYPE_KEYS))
+_OF_EVENTS = frozenset(("type", "delta", "contentBlockDelta", "data", STRUCTURED))
+_PARTIAL = shapes.PART_LISTS | {"delta", "audio"}
+_OF_CHUNKS = frozenset(("candidates", "done"))
 _MAX_DEPTH = 10
+_MAX_NAMES = 50
 Fields = Mapping[str, Any]
 Call = dict[str, Any]
 """A tool call: id, name, arguments."""
@@ -54,18 +59,21 @@ class Said:
             self._list(value, key)
         elif type(value) not in _PLAIN and self._depth < _MAX_DEPTH:
             self._depth += 1
-            self._object(opened(value), key)
+            self.adds_opened(opened(value), key)
             self._depth -= 1
         return len(self.texts) + len(self.calls) > before
 
-    def _object(self, value: Any, key: str) -> None:
-        if isinstance(value, (str, list)):
+    def adds_opened(self, value: Any, key: str = "") -> None:
+        """Adds a value that `opened` returned."""
+        if type(value) is dict:
+            fields: Fields = value
+        elif isinstance(value, (str, list)) or type(value) in _PLAIN:
             self.adds(value, key)
             return
-        fields = fields_of(value)
-        if key in shapes.PART_LISTS or key in ("delta", "audio"):
-            is_part = _type_of(fields) is not None or key == "audio"
-            self._part(fields) if is_part and role_of(fields) is None else self._fields(fields)
+        else:
+            fields = fields_of(value)
+        if key in _PARTIAL and role_of(fields) is None and (key == "audio" or _type_of(fields) is not None):
+            self._part(fields)
         else:
             self._fields(fields)
 
@@ -88,7 +96,7 @@ class Said:
     def _messages(self, messages: list[Fields], key: str) -> None:
         """A conversation, parts of a message, or the only one of several results."""
         calls = any(map(is_call, messages))
-        if key == "messages" or (any(map(role_of, messages)) and not calls):
+        if key in shapes.CONVERSATION_KEYS or (any(map(role_of, messages)) and not calls):
             self._fields(last_reply(messages) or {})
         elif calls or any([_type_of(fields) for fields in messages]):
             self._parts(messages)
@@ -112,47 +120,75 @@ class Said:
 
     def _fields(self, fields: Fields) -> None:
         """A reply, a message, an event of a stream, or an application's result, by its fields."""
-        if STRUCTURED in fields:
+        looks = (_looks if len(fields) < _MAX_NAMES else _looks.__wrapped__)(tuple(fields))
+        if looks.plain:
+            self._reply(fields, looks)
+        elif STRUCTURED in fields:
             output = fields[STRUCTURED]
             if not self.adds(output) and (text := json_or_none(output)):
                 self.texts.append(text)
         elif is_event(fields):
             self.refused |= self.adds(_visible(fields), "delta") and shapes.REFUSAL_KEY in str(fields.get("type"))
-        elif "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
-            self.adds(value_of(fields["data"], "chunk") if "model_stream" in fields["event"] else None)
         elif isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
             self.adds(data_text(fields["data"]))
         else:
-            self._reply(fields)
+            self._reply(fields, looks)
 
-    def _reply(self, fields: Fields) -> None:
-        role = role_of(fields)
+    def _reply(self, fields: Fields, looks: "_Looks") -> None:
+        role = role_of(fields) if looks.role else None
         if role in (shapes.USER, shapes.OTHER):
             return
-        calls = calls_of(fields)
+        calls = calls_of(fields) if looks.calls else []
         texts = len(self.texts)
-        for key in shapes.MESSAGE_KEYS if role else shapes.ANSWER_KEYS:
-            value, before = fields.get(key), len(self.calls)
+        for key in looks.of_message if role else looks.of_result:
+            value, before = fields[key], len(self.calls)
             if value is None or (key in shapes.WRAPPER_KEYS and type(value) is str):
                 continue
             if key == "raw" and type(value) is not str:  # LlamaIndex: the provider's own reply
                 continue
-            self.adds(value, key)
-            if any(self.texts[texts:]) or len(self.calls) > before:
-                self.refused |= key == shapes.REFUSAL_KEY
-                break
+            if type(value) is str and value and value[0] != "<":
+                self.texts.append(value)
+            else:
+                self.adds(value, key)
+                if not any(self.texts[texts:]) and len(self.calls) == before:
+                    continue
+            self.refused |= key == shapes.REFUSAL_KEY
+            break
         if calls:  # the parts of the content repeat them
             self.calls = calls
 
 
+class _Looks(NamedTuple):
+    """What fields may be by their names alone, so that the rules ask no more of them; where their text may be."""
+
+    plain: bool
+    """Neither an event of a stream nor an output of the application's own type."""
+    role: bool
+    calls: bool
+    of_message: tuple[str, ...]
+    of_result: tuple[str, ...]
+
+
+@lru_cache(maxsize=2048)
+def _looks(names: tuple[str, ...]) -> _Looks:
+    return _Looks(
+        _OF_EVENTS.isdisjoint(names),
+        not _ROLE_KEYS.isdisjoint(names),
+        not _OF_CALLS.isdisjoint(names),
+        tuple([key for key in shapes.MESSAGE_KEYS if key in names]),
+        tuple([key for key in shapes.ANSWER_KEYS if key in names]),
+    )
+
+
 def said_in(result: Any) -> Said:
     """What a whole reply says, or one chunk of a stream."""
+    return said_of(opened(result))
+
+
+def said_of(reply: Any) -> Said:
+    """As `said_in`, of a result that `opened` returned."""
     said = Said()
-    text = usual_text(result)
-    if text is None:
-        said.adds(result)
-    else:
-        said.texts.append(text)
+    said.adds_opened(reply)
     return said
 
 
@@ -168,9 +204,13 @@ def _are_pieces(texts: Sequence[str]) -> bool:
 
 
 def _is_chunk(item: Any) -> bool:
-    """Whether an item is a chunk of a stream: OpenAI's, LangChain's, or an event with a delta."""
+    """Whether an item is a chunk of a stream: OpenAI's, LangChain's, Google's, Ollama's, or an event with a delta."""
     fields = fields_of(item)
-    return is_event(fields) or str(fields.get("object") or fields.get("type")).lower().endswith("chunk")
+    return (
+        is_event(fields)
+        or not _OF_CHUNKS.isdisjoint(fields)
+        or str(fields.get("object") or fields.get("type")).lower().endswith("chunk")
+    )
 
 
 def _type_of(fields: Fields) -> str | None:
@@ -227,8 +267,18 @@ def role_of(fields: Fields, *, named: bool = False) -> str | None:
         if isinstance(name, str):
             role = shapes.ROLES.get(name.lower()) or (named and key in shapes.NAME_KEYS and shapes.ASSISTANT)
             if role:
-                return role
+                return shapes.OTHER if role == shapes.USER and _has_only_results(fields) else role
     return None
+
+
+def _has_only_results(fields: Fields) -> bool:
+    """Whether a message has results of tools, and nothing else."""
+    parts = first_of(fields, shapes.PARTS_KEYS)
+    return isinstance(parts, (list, tuple)) and bool(parts) and all([_is_result(fields_of(part)) for part in parts])
+
+
+def _is_result(fields: Fields) -> bool:
+    return _type_of(fields) in shapes.RESULT_PARTS or first_of(fields, shapes.RESULT_KEYS) is not None
 
 
 def message_fields(item: Any) -> Fields:
@@ -236,6 +286,8 @@ def message_fields(item: Any) -> Fields:
     if isinstance(item, (tuple, list)) and len(item) == 2 and all([isinstance(part, str) for part in item]):
         return {"role": item[0], "content": item[1]}
     fields = fields_of(opened(item))
+    if "from" in fields and "value" in fields:  # ShareGPT
+        fields = {**fields, "content": fields["value"]}
     role = role_of(fields)
     inner = next((fields_of(fields[key]) for key in shapes.WRAPPED_MESSAGE_KEYS if fields_of(fields.get(key))), {})
     if role is None:

@@ -7,7 +7,7 @@ count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 from ragpulse import _names as names
 
 from .figures import Meaning, figures_in, meaning
-from .openers import opened
-from .replies import Fields, message_fields, turn_of
+from .openers import is_run, messages_of_update, opened
+from .replies import Fields, first_of, message_fields, turn_of
 from .values import fields_of, value_of
 
 
@@ -43,6 +43,14 @@ _INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
 _UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
 _PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
 _MORE = frozenset({*_APART, *_THOUGHTS, "tokens", "cost", "estimated"})
+_SUMMED = frozenset(
+    (
+        names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.CACHE_READ_TOKENS, names.CACHE_WRITE_TOKENS,
+        names.CACHE_WRITE_1H_TOKENS, names.REASONING_TOKENS, names.TOTAL_TOKENS, names.COST_TOTAL, *_UNPRICED,
+    )
+)  # fmt: skip
+_LAST = (names.RESPONSE_MODEL, names.SERVICE_TIER, names.USAGE_ESTIMATED)
+"""Of several calls that of the last counts."""
 USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
@@ -65,13 +73,18 @@ _COUNT = re.compile("[Tt]oken|eval_count")
 _MAX_NAMES = 50
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
 _RUN_IDS = ("run-", "lc_run-")
-_ID_KEYS = ("id", "response_id", "responseId")
-_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics")
+_ID_KEYS = ("id", "message_id", "response_id", "responseId", "provider_response_id")
+_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics", "usage_details")
+_TIER_KEYS = ("service_tier", "serviceTier", "traffic_type", "trafficType")
+_TIERS = frozenset(_TIER_KEYS)
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
-_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk", "delta")).keys()
+_INNER_KEYS = dict.fromkeys(
+    ("raw", "response", "message", "chunk", "delta", "interaction", "raw_representation")
+).keys()
 """Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
+Names = tuple[str, ...]
 Facts = dict[str, Any]
 """Span attributes, as they are read from a result."""
 
@@ -83,15 +96,25 @@ def reply_facts(result: Any) -> Facts:
 
 def facts_in(reply: Any, result: Any) -> Facts:
     """As `reply_facts`, of a result that `opened` returned."""
+    facts = _stated_facts(reply, result)
+    if names.INPUT_TOKENS in facts:
+        return facts
+    messages = reply if isinstance(reply, list) else fields_of(reply).get("messages")
+    if isinstance(messages, list):
+        calls = Calls()
+        calls.add_turn(messages)
+        facts.update(calls.total())
+    return facts
+
+
+def _stated_facts(reply: Any, result: Any) -> Facts:
+    """What a result states itself, or the provider's reply in it; not what its messages state."""
     fields = fields_of(reply)
     facts = _own_facts(fields)
     if not _INNER_KEYS.isdisjoint(fields):
         facts = {**_inner_facts(fields), **facts}
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
         _read_margins(fields, facts)
-    messages = reply if isinstance(reply, list) else fields.get("messages")
-    if names.INPUT_TOKENS not in facts and isinstance(messages, list):
-        facts.update(_turn_facts(messages))
     if type(result) is not dict:
         hidden = value_of(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
@@ -100,17 +123,90 @@ def facts_in(reply: Any, result: Any) -> Facts:
     return facts
 
 
-def _turn_facts(messages: list[Any]) -> Facts:
-    """The sum of the model calls since the user's last message: a conversation repeats those of earlier turns."""
-    calls = [reply_facts(fields) for fields in turn_of([message_fields(message) for message in messages])]
-    calls = [facts for facts in calls if names.INPUT_TOKENS in facts]
+class Calls:
+    """The model calls of a run, each counted once, by the id of its response, however often the run shows it.
+
+    What a run states of itself wins over the sum of its calls.
+    """
+
+    __slots__ = ("_calls", "_last", "_run")
+
+    def __init__(self) -> None:
+        self._calls: dict[Any, Facts] = {}
+        self._last: Any = None
+        self._run: Facts = {}
+
+    def add(self, item: Any) -> None:
+        """Reads an item of a stream: the result of a run, a state or an update of one, a message, or a chunk."""
+        updates = messages_of_update(item)
+        for messages in updates:
+            self.add_turn(messages, is_update=True)
+        if updates:
+            return
+        reply = opened(item)
+        facts = _stated_facts(reply, item)
+        messages = value_of(reply, "messages")
+        if is_run(item) or (isinstance(messages, list) and names.INPUT_TOKENS in facts):
+            self._run = facts_in(reply, item)
+        elif isinstance(messages, list):
+            self.add_turn(messages)
+        else:
+            self._put(_identity(fields_of(reply), facts) or self._last, facts)
+
+    def add_turn(self, messages: Sequence[Any], *, is_update: bool = False) -> None:
+        """Reads the messages after the user's last one: a conversation repeats those of earlier turns."""
+        fields = [message_fields(message) for message in messages]
+        begins = len(messages) - len(turn_of(fields))
+        for place, message in enumerate(messages[begins:], begins):
+            facts = reply_facts(fields[place])
+            if is_run(message):
+                self._run = facts
+            elif not _is_restored(message):
+                self._put(_identity(fields[place], facts) or (object() if is_update else place), facts)
+
+    def _put(self, key: Any, facts: Facts) -> None:
+        """Adds to a call what a message or a chunk states."""
+        if _SPENT.isdisjoint(facts):
+            return
+        self._last = key
+        _merge(self._calls.setdefault(key, {}), facts)
+
+    def total(self) -> Facts:
+        """The run's own figures, else the sum of its calls, and the last call's model."""
+        summed = sum_of([facts for facts in self._calls.values() if not _COUNTED.isdisjoint(facts)])
+        if self._run and names.RESPONSE_MODEL in summed:
+            return {names.RESPONSE_MODEL: summed[names.RESPONSE_MODEL], **self._run}
+        return self._run or summed
+
+
+_COUNTED = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS})
+_SPENT = _COUNTED | {names.RESPONSE_MODEL}
+
+
+def _identity(fields: Fields, facts: Facts) -> str | None:
+    own = first_of(fields, _ID_KEYS)
+    return own if isinstance(own, str) else facts.get(names.RESPONSE_ID)
+
+
+def _is_restored(message: Any) -> bool:
+    """Whether LangGraph restored a message of LangChain from a checkpoint: an earlier run made the call.
+
+    It restores all fields, the constant type, too; nobody states that of a new message.
+    """
+    is_message = type(message).__module__.startswith("langchain_core.") and hasattr(message, "response_metadata")
+    return is_message and "type" in message.model_fields_set
+
+
+def sum_of(calls: Sequence[Facts]) -> Facts:
+    """The figures of several model calls as one: counts are added; the cost is known where all are."""
     summed: Facts = {}
     for facts in calls:
-        for figure in USAGE_NAMES.values():
-            if figure in facts:
-                summed[figure] = summed.get(figure, 0) + facts[figure]
-    model = calls[-1].get(names.RESPONSE_MODEL) if calls else None
-    return summed if model is None else {**summed, names.RESPONSE_MODEL: model}
+        for figure in _SUMMED & facts.keys():
+            summed[figure] = summed.get(figure, 0) + facts[figure]
+        summed |= {figure: facts[figure] for figure in _LAST if figure in facts}
+    if any([names.COST_TOTAL not in facts for facts in calls]):
+        summed.pop(names.COST_TOTAL, None)
+    return summed
 
 
 def _inner_facts(fields: Fields) -> Facts:
@@ -126,8 +222,13 @@ def _inner_facts(fields: Fields) -> Facts:
 
 
 def add_facts(facts: Facts, chunk: Any) -> None:
-    """Adds the facts of a later chunk: cumulative counts are replaced, but not by a count that was left at zero."""
-    for key, value in reply_facts(chunk).items():
+    """Adds the facts of a later chunk."""
+    _merge(facts, reply_facts(chunk))
+
+
+def _merge(facts: Facts, later: Facts) -> None:
+    """Cumulative counts are replaced, but not by a count that was left at zero."""
+    for key, value in later.items():
         if value or key not in facts:
             facts[key] = value
 
@@ -136,16 +237,19 @@ def _own_facts(fields: Fields) -> Facts:
     """What the fields themselves state, and no mapping below them."""
     facts: Facts = {}
     places = _places if len(fields) < _MAX_NAMES else _places.__wrapped__
-    models, ids, usages, may_end = places(tuple(fields))
-    for figure, keys in ((names.RESPONSE_MODEL, models), (names.RESPONSE_ID, ids)):
+    texts, usages, tiers, may_end = places(tuple(fields))
+    for figure, keys in texts:
         for key in keys:
             if type(fields[key]) is str:
                 facts[figure] = fields[key]
                 break
     for key in usages:
         if fields[key] is not None:
-            facts.update(usage_facts(fields[key]))
+            usage = fields[key]
+            facts.update(sum_of(list(map(usage_facts, usage))) if isinstance(usage, list) else usage_facts(usage))
             break
+    for key in tiers:
+        _put_tier(facts, fields[key])
     reasons = _finish_reasons(fields) if may_end else ()
     if reasons:
         facts[names.FINISH_REASONS] = reasons
@@ -153,12 +257,20 @@ def _own_facts(fields: Fields) -> Facts:
 
 
 @lru_cache(maxsize=1024)
-def _places(fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]:
-    """Under which of these names a model, an id and usage may be, and whether a finish reason may be."""
-    models, ids, usages = (
-        tuple([key for key in keys if key in fields]) for keys in (_MODEL_KEYS, _ID_KEYS, _USAGE_KEYS)
+def _places(fields: Names) -> tuple[tuple[tuple[str, Names], ...], Names, Names, bool]:
+    """Under which of these names the model and the id, usage and a tier may be; whether a finish reason may be."""
+    models, ids, usages, tiers = (
+        tuple([key for key in keys if key in fields]) for keys in (_MODEL_KEYS, _ID_KEYS, _USAGE_KEYS, _TIER_KEYS)
     )
-    return models, ids, usages, not _ENDINGS.isdisjoint(fields)
+    texts = [(figure, keys) for figure, keys in ((names.RESPONSE_MODEL, models), (names.RESPONSE_ID, ids)) if keys]
+    return tuple(texts), usages, tiers, not _ENDINGS.isdisjoint(fields)
+
+
+def _put_tier(facts: Facts, tier: Any) -> None:
+    """The service tier, which Bedrock has in a mapping and Google as `ON_DEMAND_FLEX`."""
+    tier = fields_of(tier).get("type", getattr(tier, "value", tier))
+    if isinstance(tier, str) and tier:
+        facts[names.SERVICE_TIER] = tier.lower().removeprefix("on_demand_")
 
 
 def _read_margins(fields: Fields, facts: Facts) -> None:
@@ -209,24 +321,20 @@ def instrumented_facts(calls: Mapping[int, tuple[int, Fields]]) -> Facts:
     collector (`conventions/dedupe.py`).
     """
     stating = {number for number, (_, attributes) in calls.items() if not attributes.keys().isdisjoint(_INSTRUMENTED)}
-    facts: Facts = {}
+    outermost = []
     for number in stating:
         above = calls[number][0]
         while above in calls and above not in stating:
             above = calls[above][0]
         if above not in stating:
-            _add_call(facts, calls[number][1])
-    return facts
+            outermost.append(_call_facts(calls[number][1]))
+    return sum_of(outermost)
 
 
-def _add_call(facts: Facts, attributes: Fields) -> None:
-    counts = {figure: attributes[name] for name, figure in _INSTRUMENTED.items() if name in attributes}
-    for figure, count in counts.items():
-        if type(count) is int:
-            facts[figure] = facts.get(figure, 0) + count
+def _call_facts(attributes: Fields) -> Facts:
+    counts = {figure: attributes[name] for name, figure in _INSTRUMENTED.items() if type(attributes.get(name)) is int}
     model = next((attributes[name] for name in _INSTRUMENTED_MODELS if isinstance(attributes.get(name), str)), None)
-    if model is not None:
-        facts.setdefault(names.RESPONSE_MODEL, model)
+    return counts if model is None else {**counts, names.RESPONSE_MODEL: model}
 
 
 def usage_facts(usage: Any) -> Facts:
@@ -237,7 +345,10 @@ def usage_facts(usage: Any) -> Facts:
     fields = fields_of(usage)
     if "tokens" in fields:  # Cohere
         fields = fields_of(fields["tokens"]) or fields
-    return _plain_facts(fields) or _all_facts(fields)
+    facts = _plain_facts(fields) or _all_facts(fields)
+    if not _TIERS.isdisjoint(fields):  # Anthropic, Google
+        _put_tier(facts, first_of(fields, _TIER_KEYS))
+    return facts
 
 
 def _plain_facts(fields: Fields) -> Facts:

@@ -13,7 +13,7 @@ from ragpulse._reading.contexts import RecordedDocument, document
 from ragpulse._reading.frames import CumulativeText, is_json_line, piece, without_frames
 from ragpulse._reading.openers import whole_result
 from ragpulse._reading.pieces import Pieces
-from ragpulse._reading.usage import add_facts, reply_facts
+from ragpulse._reading.usage import Calls, add_facts
 from ragpulse._reading.values import CutText, JsonText, bounded, json_or_none
 
 from .capture import TEXT_KINDS, Capture
@@ -57,9 +57,9 @@ class RecordedCall:
     """Connects the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_capture", "_counted", "_cumulative", "_documents", "_facts", "_has_first_text", "_items", "_length", "_lines",
-        "_lost_characters", "_other_items", "_pieces", "_text", "candidates", "context", "done", "owner", "recording",
-        "write",
+        "_calls", "_capture", "_counted", "_cumulative", "_documents", "_facts", "_has_first_text", "_items",
+        "_length", "_lines", "_lost_characters", "_other_items", "_pieces", "_text", "candidates", "context", "done",
+        "owner", "recording", "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
@@ -123,6 +123,8 @@ class RecordedCall:
         self._documents: list[RecordedDocument | tuple[Any, ...]] = []
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
+        """What the only model call states, of a function that is one."""
+        self._calls = Calls()
         self._pieces = Pieces()
         options = self._capture.options
         wants_items = options.response or options.contexts or options.usage
@@ -190,14 +192,13 @@ class RecordedCall:
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
         whole = whole_result(item)
+        if self._capture.kind == "llm":
+            add_facts(self._facts, item if whole is None else whole)
+        else:
+            self._calls.add(item if whole is None else whole)
         if whole is not None:
             self._pieces.add_whole(whole)
-            facts = reply_facts(whole)
-            if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
-                self._facts.update(facts)
             return ""
-        if self._capture.kind == "llm":
-            add_facts(self._facts, item)
         text = self._pieces.add(item)
         if text is None and self._capture.kind not in TEXT_KINDS:
             item_json = json_or_none(item)
@@ -208,8 +209,9 @@ class RecordedCall:
         """Records what was read of the stream as the response."""
         if self._text is None or not self.recording.records:
             return
-        if self._facts:
-            self.recording.put_facts(self._facts)
+        facts = self._facts or self._calls.total()
+        if facts:
+            self.recording.put_facts(facts)
         if self._items is not None:
             self._capture.result(self.recording, self._items, self.candidates)
         elif self._capture.options.capture_outputs:

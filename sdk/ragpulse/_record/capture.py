@@ -12,9 +12,8 @@ from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import RecordedDocument, documents_in, with_candidate_texts
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import Said, error_in, missing_reason, said_in
+from ragpulse._reading.replies import Said, error_in, missing_reason, said_of
 from ragpulse._reading.usage import Facts, facts_in, usage_facts
-from ragpulse._reading.usual import usual_text
 from ragpulse._reading.values import bounded, json_or_none, type_name
 
 from .credentials import is_secret_name
@@ -241,16 +240,13 @@ class Capture:
 
     def _reply(self, recording: Recording, reply: Any, result: Any) -> None:
         """The answer of a model or of an application: its text and tool calls, or why it has no text."""
-        usual = None if recording.texts else usual_text(reply)
-        if usual:
-            recording.response = bounded(usual)
+        said = said_of(reply)
+        text = said.text
+        error = None if text else error_in(reply)
+        if error is None:
+            self.reply(recording, said, None if text else missing_reason(reply, said.calls), result)
         else:
-            said = said_in(reply)
-            error = None if said.text else error_in(reply)
-            if error is None:
-                self.reply(recording, said, None if said.text else missing_reason(reply, said.calls), result)
-            else:
-                fail_reply(recording, *error)
+            fail_reply(recording, *error)
         if self.kind == "rag":
             self.sources(recording, reply)
 
