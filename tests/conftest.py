@@ -56,7 +56,7 @@ gc.set_threshold(50_000, 10, 10)
 _FIRST = (
     "test_lake", "test_lake_contract", "test_importing", "test_browser", "test_serve", "test_interaction",
     "test_security", "test_tasks", "test_isolated", "test_judge_check", "test_upgrade", "test_headline", "test_judges",
-    "test_examples", "test_detection", "test_real_disks", "test_users", "test_demo", "test_docs", "test_versions",
+    "test_examples", "test_real_disks", "test_users", "test_demo", "test_docs", "test_versions",
     "test_serve_files", "test_huge_trace", "test_reader_process", "test_pipeline", "test_instrument",
 )  # fmt: skip
 

@@ -215,7 +215,6 @@ class FakeApi(FakeTopics):
             "baseline": "7d",
             "false_alarms_per_year": 4,
             "other_groups": 0,
-            "detects": "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes",
         }
         return {
             "destinations": [] if self.empty else ["on call", "team"],
@@ -425,9 +424,8 @@ class FakeApi(FakeTopics):
         """What a draft would have done; a bad metric is refused."""
         self.post_monitors(params)
         text = "groundedness = 0.74 (0.72 to 0.77) over the last hour: is < 0.8"
-        detects = "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes"
         firings = [{"t": iso(NOW - timedelta(hours=4)), "group": {}, "text": text}]
-        return {"days": 7, "would_have_fired": 1, "firings": firings, "detects": detects}
+        return {"days": 7, "would_have_fired": 1, "firings": firings}
 
     def post_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Kept, unless the condition is none."""

@@ -1,9 +1,7 @@
 """Alerts as HTML and their forms."""
 
 import re
-from collections.abc import Mapping
 from html import unescape
-from typing import Any
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -92,7 +90,7 @@ def test_a_firing_card_shows_the_metric_and_leads_on() -> None:
 
 
 def test_every_page_counts_the_firing_alerts() -> None:
-    """In the navigation, asked without what the alerts can detect; none is no badge, and a fragment has none."""
+    """In the navigation, asked without corrections; none is no badge, and a fragment has none."""
     api = FakeApi()
     for path in ("/", "/traces", "/health"):
         assert "Alerts 1 firing" in text_of(client(api).get(path).text)
@@ -103,24 +101,12 @@ def test_every_page_counts_the_firing_alerts() -> None:
 
 
 def test_the_form_shows_the_last_week_with_the_limit() -> None:
-    """Drawn again while it is typed; a window that the advice names is one click away, for a new and an old alert."""
-
-    class Advised(FakeApi):
-        def get_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
-            return {**super().get_monitors_one(name, params), "wider": "29h"}
-
-    pages = client(Advised())
+    """Drawn again while it is typed."""
+    pages = client()
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": "0.84", "window": "1h"}
     html = unescape(pages.get("/alerts/preview", params=draft).text)
     assert html.count("<polyline") == 3  # two versions of the evaluator, and a gap at night
     assert 'class="limit"' in html
-    (link,) = re.findall(r'href="([^"]+)">Use a window of 29', html)
-    form = unescape(pages.get(link).text)
-    assert '<option value="29h" selected>' in form
-    assert 'name="limit" value="0.84"' in form
-    old = unescape(pages.get("/alerts/preview", params=draft | {"existing": "quality"}).text)
-    (link,) = re.findall(r'href="([^"]+)">Use a', old)
-    assert '<option value="29h" selected>' in unescape(pages.get(link).text)
     assert "<polyline" not in pages.get("/alerts/preview", params=draft | {"metric": "latency_p95", "limit": ""}).text
 
 

@@ -270,14 +270,14 @@ def _propose(ask: Ask, rule: Json) -> None:
 @click.command()
 @asking
 def monitors(ask: Ask) -> None:
-    """Show the monitors with their states, and the changes that each can detect."""
+    """Show the monitors with their states."""
     answer = ask("GET monitors", {})
     rows = [
         [monitor["name"], called(monitor["metric"])]
-        + [monitor[field] or "" for field in ("condition", "state", "text", "detects")]
+        + [monitor[field] or "" for field in ("condition", "state", "text")]
         for monitor in answer["monitors"]
     ]
-    table("monitors", ("name", "metric", "condition", "state", "now", "detects"), rows)
+    table("monitors", ("name", "metric", "condition", "state", "now"), rows)
     click.echo(answer["expected"])
 
 
@@ -293,13 +293,12 @@ def monitors(ask: Ask) -> None:
 @option("--save", is_flag=True, help="Store the monitor; without it nothing changes.")
 @asking
 def monitor(ask: Ask, save: bool, **draft: Any) -> None:
-    """Preview a monitor: how often it would have fired in the last week, and the changes that it can detect."""
+    """Preview a monitor: how often it would have fired in the last week."""
     preview = ask("GET monitors/preview", draft)
     times = "once" if preview["would_have_fired"] == 1 else f"{preview['would_have_fired']} times"
     click.echo(f"would have fired {times} in the last {preview['days']} days")
     for firing in preview["firings"][-5:]:
         click.echo(f"  {cell(firing['t'])}  {firing['text']}")
-    click.echo(preview["detects"] or "the detectable change is unknown for this metric")
     if save:
         ask("POST monitors", draft)
         click.echo(f"stored: {draft['name']}")

@@ -20,7 +20,7 @@ from ragpulse_collector.analysis.changes.levels import (
     onset,
     whole_days,
 )
-from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.monitoring.counts import (
@@ -32,7 +32,7 @@ from ragpulse_collector.monitoring.counts import (
     either,
     may_replace,
 )
-from ragpulse_collector.monitoring.measure import Watched, group_key, quality_reading
+from ragpulse_collector.monitoring.measure import Condition, Watched, finest_estimates, group_key, quality_reading
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
@@ -86,7 +86,7 @@ def _quality_comparisons(
     family, _, evaluator = metric.partition(":")
 
     def read(window: Window, hours: Filter = filters) -> list[Bucket]:
-        return estimates(store, evaluator, window, hours, groups=groups, family=family)
+        return finest_estimates(store, evaluator, window, hours, groups, family, Condition("change"))
 
     last, length_s = periods.baseline.last, whole_days(periods.baseline_s)
     whole = cache(lambda: read(Window(last - timedelta(seconds=length_s), last, 0)))

@@ -72,8 +72,8 @@ class ShownMonitor(SavedMonitor):
     lo: float | None
     hi: float | None
     text: str | None
-    detects: str | None
-    """The change that it can see, and when."""
+    detects: None = None
+    """Always null: a preview counts how often it would have fired."""
     correction: str | None = None
     """How people's labels would correct the judge's figure, over the window and all groups; the monitor keeps it."""
     false_alarm_rate: str
@@ -103,14 +103,14 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class MonitorPreview:
-    """The alerts that a monitor would have sent in the last days, and the change that it can detect."""
+    """The alerts that a monitor would have sent in the last days."""
 
     days: int
     would_have_fired: int
     firings: Sequence[Firing]
-    detects: str | None
-    wider: str | None = None
-    """The window that `detects` advises."""
+    detects: None = None
+    wider: None = None
+    """Both always null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,7 @@ class AlertSent:
     delivery: str | None
 
 
-def shown(
-    monitor: Monitor, rows: Sequence[StoredState], *, detects: str | None, correction: str | None, other_groups: int
-) -> ShownMonitor:
+def shown(monitor: Monitor, rows: Sequence[StoredState], *, correction: str | None, other_groups: int) -> ShownMonitor:
     """Return a monitor with its stored states, newest first."""
     latest = {row.group: row for row in reversed(rows)}
     worst = next((row for row in latest.values() if row.state == "firing"), rows[0] if rows else None)
@@ -138,7 +136,6 @@ def shown(
         lo=worst and worst.lo,
         hi=worst and worst.hi,
         text=monitor.broken or (worst and worst.text),
-        detects=detects,
         correction=correction,
         false_alarm_rate=f"at most {false_alarms_per_year(monitor.settings):g} a year",
         other_groups=other_groups,

@@ -20,7 +20,7 @@ from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import by_user, known_traffic, traffic_of, weighted_quantile
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import KEPT
+from ragpulse_collector.store.estimates import FINER, KEPT
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
@@ -62,10 +62,6 @@ class Reading:
     hi: float | None
     n: float | None = None
     """Answers or requests behind it."""
-    moments: Moments | None = None
-    """The sums of its values, if they are shares or scores from 0 to 1."""
-    missing: float = 0.0
-    """The share of the answers that have no verdict."""
 
 
 def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
@@ -133,13 +129,38 @@ def readings_by_bucket(
     if family not in MEASURES:
         return _traffic(store, metric, query, condition)
     by_place: dict[tuple[datetime, tuple[GroupValue, ...]], list[Bucket]] = defaultdict(list)
-    for bucket in estimates(store, evaluator, query.window, query.filters, groups=query.groups, family=family):
+    for bucket in finest_estimates(store, evaluator, query.window, query.filters, query.groups, family, condition):
         by_place[bucket.start, bucket.group].append(bucket)
     by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
     for (start, group), buckets in by_place.items():
         if newest := current(buckets):
             by_bucket[start][group_key(query.groups, group)] = partial(quality_reading, newest)
     return by_bucket
+
+
+def finest_estimates(
+    store: Store, evaluator: str, window: Window, filters: Filter, groups: tuple[str, ...], family: str,
+    condition: Condition,
+) -> list[Bucket]:  # fmt: skip
+    """Estimate a measure of quality; of a small team's answers those of a session are dependent, at last none."""
+    buckets = estimates(store, evaluator, window, filters, groups=groups, family=family)
+    for cluster in FINER:
+        if any(_too_few(bucket.moments, condition) for bucket in buckets):
+            read = estimates(store, evaluator, window, filters, groups=groups, family=family, cluster=cluster)
+            finer = {(one.start, one.group, one.series): one for one in read}
+            buckets = [
+                finer.get((one.start, one.group, one.series), one) if _too_few(one.moments, condition) else one
+                for one in buckets
+            ]
+    return buckets
+
+
+def _too_few(sums: Moments | None, condition: Condition) -> bool:
+    """Whether clusters give no interval, or would hide that all of their answers are alike, and beyond the limit."""
+    if sums is None or sums.trials() is None:
+        return sums is not None
+    beyond = sums.mean < condition.limit if condition.sign == "<" else sums.mean > condition.limit
+    return sums.least == sums.most and beyond and condition.sign in ("<", ">")
 
 
 def group_key(groups: Sequence[str], values: Sequence[GroupValue]) -> str:
@@ -161,8 +182,7 @@ def quality_reading(bucket: Bucket, confidence: float) -> Reading:
         exact = _exact(p * trials, trials, confidence)
         if exact.lo is not None and exact.hi is not None:
             lo, hi = bucket.widen(exact.lo, exact.hi)
-    within = bucket.moments.least >= 0.0 and bucket.moments.most <= 1.0
-    return Reading(estimate.estimate, lo, hi, estimate.n, bucket.moments if within else None, bucket.missing_share)
+    return Reading(estimate.estimate, lo, hi, estimate.n)
 
 
 def _exact(k: float, n: float, confidence: float) -> Reading:
@@ -177,7 +197,8 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
 def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> dict[datetime, dict[str, Read]]:
     """Return the value of the series by bucket; the requests of one user are dependent.
 
-    With fewer than five users, the requests of a session are: an outage must page a small team too.
+    With fewer than five users those of a session are, with fewer sessions none; so they are where everything is beyond
+    the limit: an outage must page a small team too.
     """
     of_traffic = known_traffic(metric)
     quantile, is_mean = of_traffic.quantile, of_traffic.each is not None
@@ -202,13 +223,15 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
     if quantile and any(mean.estimated for mean in means.values()):
         quantiles = weighted_quantile(store, source, *quantile, parameters, keys=keys)
         values = [(quantiles.get(tuple(row[2:])), *row[1:]) for row in values]
-    moments = {group: measure.moments for group, measure in means.items()}
-    if any(measure is not None and measure.trials() is None for measure in moments.values()):
-        sessions = by_user(store, source, keys, parameters, cluster=_SESSION)
-        moments = {
-            group: sessions[group].moments if measure and measure.trials() is None else measure
-            for group, measure in moments.items()
-        }
+    moments = {group: mean.moments for group, mean in means.items()}
+    of_each = Condition("change")  # of a sum no limit is one of single requests
+    if quantile or is_mean or metric == "errors":
+        limit = 1.0 - quantile[1] if quantile else condition.limit if is_mean else 0.0
+        of_each = replace(condition, limit=limit)
+    for cluster in FINER:
+        if few := [group for group, sums in moments.items() if _too_few(sums, of_each)]:
+            finer = by_user(store, source, keys, parameters, cluster=cluster)
+            moments |= {group: finer[group].moments for group in few if group in finer}
 
     def read(value: float | None, n: int, sums: Moments | None, confidence: float) -> Reading:
         if value is None or sums is None:
@@ -227,12 +250,9 @@ def _traffic(store: Store, metric: str, query: Query, condition: Condition) -> d
     return by_bucket
 
 
-_SESSION = "coalesce(hash(session_id), hash(trace_id))"
-
-
 def _share(moments: Moments, confidence: float) -> Reading:
     trials = moments.trials(confidence) or moments.w**2 / moments.cluster_ww
-    return replace(_exact(moments.mean * trials, trials, confidence), moments=moments)
+    return _exact(moments.mean * trials, trials, confidence)
 
 
 def absent(metric: str) -> Reading:

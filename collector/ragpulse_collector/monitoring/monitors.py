@@ -21,7 +21,6 @@ from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
-from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, advised_window, detects
 from ragpulse_collector.monitoring.findings import (
     Finding,
     known_first,
@@ -81,10 +80,6 @@ _MAX_LOOKS = 50
 """Looks at stored data for a preview if each has queries of its own ..."""
 _MAX_BUCKETS = 500
 """... and if all are read at once; more looks per window find little more."""
-_DETECTS_MAX_AGE = timedelta(minutes=5)
-"""How old the text about what a monitor can detect may be; it describes the last day."""
-_EMPTY_MAX_AGE = timedelta(seconds=10)
-"""The same while nothing is measured."""
 
 
 class Monitors:
@@ -106,7 +101,6 @@ class Monitors:
         self._last_looks: dict[str, datetime] = {}
         self.other_groups: dict[str, int] = {}
         """By monitor, the number of groups of the last look beyond the limit: they have no state of their own."""
-        self._detected: dict[MonitorSettings, tuple[datetime, str | None]] = {}
 
     def check(self, now: datetime | None = None) -> int:
         """Look at every monitor that is due; returns the number of changed states."""
@@ -123,23 +117,25 @@ class Monitors:
         return changed
 
     def list(self, *, only_firing: bool = False) -> MonitorList:
-        """Answer `GET monitors`: every monitor with its states and their history; the firing ones without advice."""
+        """Answer `GET monitors`: each monitor with its states and their history; the firing ones uncorrected."""
         judges = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
         monitors = [*self.definitions, *judges]
         watched = [monitor.settings for monitor in monitors if not monitor.broken]
         alight = firing(self._store.read) if only_firing else None
         listed = (one for one in monitors if alight is None or one.settings.name in alight)
-        shown = [self._shown(monitor, advise=not only_firing) for monitor in listed]
+        shown = [self._shown(monitor, corrected=not only_firing) for monitor in listed]
         return MonitorList(shown, sorted(self.definitions.destinations), expected_together(watched))
 
-    def _shown(self, monitor: Monitor, *, advise: bool) -> ShownMonitor:
-        name = monitor.settings.name
-        is_watched = advise and monitor.source != "drift" and not monitor.broken
-        detected = self._detects(monitor.settings) if is_watched else None
+    def _shown(self, monitor: Monitor, *, corrected: bool) -> ShownMonitor:
+        name, correction = monitor.settings.name, None
         rows = stored_states(self._store.read, name)
-        correction = self._correction(monitor.settings) if is_watched else None
-        others = self.other_groups.get(name, 0)
-        return shown(monitor, rows, detects=detected, correction=correction, other_groups=others)
+        if corrected and monitor.source != "drift" and not monitor.broken:
+            try:
+                correction = self._correction(monitor.settings)
+            except Exception as error:  # noqa: BLE001 - the boundary of a monitor: the others are listed all the same
+                _log.warning("the correction of monitor %s could not be read", name, exc_info=True)
+                correction = f"how labels would correct it is unknown: {error}"
+        return shown(monitor, rows, correction=correction, other_groups=self.other_groups.get(name, 0))
 
     def _correction(self, monitor: MonitorSettings) -> str | None:
         """Return how labels would correct the judge's figure: the exact tests of its tails need the judge's own."""
@@ -155,10 +151,7 @@ class Monitors:
         return decisive(reader, query, newest, evaluator=evaluator, corrected=False, assisted=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
-        """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.
-
-        Raises Invalid naming the mistake.
-        """
+        """Answer `GET monitors/preview`: how often it would have fired in the last week; raises Invalid."""
         self.definitions.check_draft(draft)
         now = self._clock()
         states: dict[str, State] = {}
@@ -168,8 +161,7 @@ class Monitors:
                 if finding.state == "firing" and states.get(group) != "firing":
                     firings.append(Firing(time, json.loads(group), finding.text))
                 states[group] = finding.state
-        detected = detects(self._reader(draft), draft, now, self._zone(draft))
-        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:], detected, advised_window(detected))
+        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:])
 
     def _past(
         self, draft: MonitorSettings, now: datetime, states: Mapping[str, State]
@@ -390,11 +382,3 @@ class Monitors:
         except Refusal:
             return []
         return [f"{self._url}/traces/{quote(trace_id)}" for trace_id in traces[:_WORST]]
-
-    def _detects(self, monitor: MonitorSettings) -> str | None:
-        now = self._clock()
-        read_at, text = self._detected.get(monitor, (datetime.min, None))
-        if now - read_at >= (_EMPTY_MAX_AGE if text == NOTHING_MEASURED else _DETECTS_MAX_AGE):
-            text = detects(self._reader(monitor), monitor, now, self._zone(monitor))
-            self._detected[monitor] = now, text
-        return text

@@ -41,7 +41,7 @@ class TargetState:
     """Answers of a measure of quality."""
     state: Met
     refused: str | None
-    """Why a pass rate is no target here: too many answers are unclear."""
+    """Why it cannot be decided: too many answers are unclear for a pass rate, or its `where` takes too long."""
     note: str | None = None
     """What else the reader needs to know: the evaluator changed in the range."""
     correction: str | None = None
@@ -91,9 +91,13 @@ class Targets:
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
-        measured = _measured(narrowed.reader(self._store), target, narrowed, miss)
-        reading, refused = measured.reading, _refused(self._store, target.metric)
-        waits = bool(refused) or measured.waits
+        measured, refused = _Measured(Reading(None, None, None)), None
+        try:
+            measured = _measured(narrowed.reader(self._store), target, narrowed, miss)
+            refuse_unclear(self._store, target.metric)
+        except Refusal as refusal:  # the other targets are answered all the same
+            refused = str(refusal)
+        reading, waits = measured.reading, bool(refused) or measured.waits
         return TargetState(
             metric=target.metric,
             min=target.min,
@@ -110,15 +114,6 @@ class Targets:
             correction=measured.correction,
             assisted_by=measured.assisted_by,
         )
-
-
-def _refused(store: Store, metric: str) -> str | None:
-    """Return why a target cannot be decided: it asks for a pass rate, and too many answers are unclear."""
-    try:
-        refuse_unclear(store, metric)
-    except Refusal as refusal:
-        return str(refusal)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ragpulse_collector.store.protocol import Clock
 def monitor_list(
     monitors: Monitors,
     /,
-    only: Annotated[Literal["firing"] | None, "Those that are firing, without what they can detect."] = None,
+    only: Annotated[Literal["firing"] | None, "Those that are firing, without corrections."] = None,
 ) -> MonitorList:
     """Monitors with state and history."""
     return monitors.list(only_firing=only == "firing")
@@ -28,7 +28,7 @@ def monitor_list(
 
 @operation("GET monitors/preview")
 def preview(monitors: Monitors, /, draft: MonitorDraft) -> MonitorPreview:
-    """How often a monitor would have fired, and the change that it can detect."""
+    """How often a monitor would have fired in the last week."""
     return monitors.preview(draft.settings())
 
 

@@ -22,11 +22,14 @@ WEIGHT = f"(1 / {KEPT})"
 ESTIMATED = "coalesce(bool_or(upstream_pi < 1), false)"
 """Whether an upstream sampler dropped requests, of several rows: then figures are scaled up."""
 
-CLUSTER = (
-    "CASE WHEN user_id IS NOT NULL THEN hash(user_id) WHEN session_id IS NOT NULL THEN hash(session_id)"
-    " ELSE hash(trace_id) END"
-)
-"""Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own."""
+_ALONE = "hash(trace_id)"
+_SESSION = f"CASE WHEN session_id IS NOT NULL THEN hash(session_id) ELSE {_ALONE} END"
+CLUSTER = f"CASE WHEN user_id IS NOT NULL THEN hash(user_id) ELSE {_SESSION} END"
+"""Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own.
+
+`hash(NULL)` is not NULL: a missing id would be one user of very many requests."""
+FINER = (_SESSION, _ALONE)
+"""The same for a team so small that its users have no interval: sessions, then each answer alone."""
 IDENTIFIED = "(CASE WHEN user_id IS NOT NULL THEN 2 WHEN session_id IS NOT NULL THEN 1 ELSE 0 END)::UTINYINT"
 """What a row of `raw.trace_facts` says of whose answer it is: 2 its user, 1 its session only, 0 nothing."""
 

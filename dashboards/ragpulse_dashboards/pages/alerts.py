@@ -294,24 +294,15 @@ async def _form(
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """Show the last week of the metric with the limit, how often it would have fired, and what it can detect."""
-    draft, existing = Draft.of(request.query_params), request.query_params.get("existing", "")
+    """Show the last week of the metric with the limit, and how often it would have fired."""
+    draft = Draft.of(request.query_params)
     asked = {"name": draft.metric, "where": draft.where, "from": "-7d", "step": max(600, _seconds(draft.window))}
     try:
         answer: MonitorPreview = await site.api("GET monitors/preview", draft.params)
         week: MetricSeries = await site.api("GET metrics", {name: value for name, value in asked.items() if value})
     except ApiError as error:
         return site.render(request, "alert_preview.html", {"problem": error.message})
-    wider = replace(draft, window=answer.wider or "").params
-    context = {
-        "preview": answer,
-        "week": week,
-        "draft": draft,
-        "wider_url": link(f"/alerts/{existing}/edit", {"window": answer.wider})
-        if existing
-        else link("/alerts/new", wider),
-    }
-    return site.render(request, "alert_preview.html", context)
+    return site.render(request, "alert_preview.html", {"preview": answer, "week": week, "draft": draft})
 
 
 async def save(site: Site, request: Request) -> Response:

@@ -70,10 +70,6 @@ class Moments:
         """The number of independent yes-or-no answers that are as informative as these scores from 0 to 1."""
         return self._mean.trials(confidence)
 
-    def trials_at(self, mean: float, likeness: float, confidence: float) -> float | None:
-        """The same if that were their mean, and answers of a user so alike."""
-        return self._mean.at(mean, likeness).trials(confidence)
-
     def times_needed(self, half: float) -> float:
         """How many times as many answers, of as many times more users, have an interval of ± `half`."""
         low, high = 0.0, 1.0

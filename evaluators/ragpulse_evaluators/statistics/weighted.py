@@ -124,17 +124,6 @@ class WeightedMean:
             by_class=None,
         )  # fmt: skip
 
-    def at(self, mean: float, likeness: float) -> WeightedMean:
-        """As many scores of the same users, with another mean and likeness."""
-        most = self.mean * (1.0 - self.mean)
-        variance = mean * (1.0 - mean) * (min(1.0, self.variance / most) if most > 0.0 else 1.0)
-        own, squares = self.own, self.squares
-        return replace(
-            self, mean=mean, variance=variance, least=0.0, most=1.0,
-            error=variance * (squares + likeness * (self.cluster_squares - squares)),
-            between=variance * (own + likeness * (1.0 - own)) * (self.clusters - 1) / self.clusters,
-        )  # fmt: skip
-
     def trials(self, confidence: float = 0.95) -> float | None:
         """The number of independent yes-or-no answers that are as informative; None where there is no interval."""
         if self._unsure:
@@ -245,9 +234,9 @@ class WeightedMean:
 
     @property
     def likeness(self) -> float:
-        """The intraclass correlation ρ by analysis of variance; 1 where nothing varies, so that nothing shows it."""
+        """The intraclass correlation ρ by analysis of variance; 1 where nothing varies or one cluster is all."""
         largest = self.variance * (1.0 - self.own)
-        if self._alone or self.variance <= 0.0 or largest <= 0.0:
+        if self._alone or self.clusters < 2 or largest <= 0.0:
             return 0.0 if self._alone else 1.0
         between = self.between * self.clusters / (self.clusters - 1.0)
         return min(1.0, max(0.0, (between - self.variance * self.own) / largest))

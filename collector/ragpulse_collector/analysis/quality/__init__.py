@@ -21,7 +21,7 @@ from ragpulse_collector.analysis.quality.buckets import (
 )
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import by_class
+from ragpulse_collector.store.estimates import CLUSTER, by_class
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.scores import MEASURES, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
@@ -72,6 +72,7 @@ def estimates(
     *,
     groups: tuple[str, ...] = (),
     family: str = "quality",
+    cluster: str = CLUSTER,
 ) -> list[Bucket]:
     """Estimate a measure of quality per group, version, judge and bucket.
 
@@ -83,7 +84,7 @@ def estimates(
     """
     if evaluator is not None:
         evaluator = measured(family, evaluator)
-    sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
+    sample = sample_of(store, evaluator, window.parameters, filters, columns=groups, cluster=cluster)
     sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
     rows = store.read(sql, sample.parameters).rows
     # People's scores have the scale of their name, which is usually 0 to 1.

@@ -100,7 +100,7 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 def sample_of(
     store: Store, evaluator: str | None, within: Within, filter: Filter, *, columns: tuple[str, ...] = (),
-    prefix: str = "", exploratory: bool = False,
+    prefix: str = "", exploratory: bool = False, cluster: str = CLUSTER,
 ) -> Sample:  # fmt: skip
     """Return the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
@@ -110,7 +110,7 @@ def sample_of(
     exploratory replays are included with `exploratory` only.
     """
     if (name := feedback_name(evaluator)) is not None:
-        return _feedback_sample(name, within, filter, columns)
+        return _feedback_sample(name, within, filter, columns, cluster)
     runs = shares(store, evaluator, exploratory=exploratory)
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     joins = ""
@@ -119,7 +119,7 @@ def sample_of(
         parameters |= {"run_us": [share.below for share in runs]}
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
     joins += (
-        f" {'' if filter or columns else 'LEFT '}JOIN (SELECT *, {CLUSTER} AS cluster, {IDENTIFIED} AS identified"
+        f" {'' if filter or columns else 'LEFT '}JOIN (SELECT *, {cluster} AS cluster, {IDENTIFIED} AS identified"
         f" FROM {with_columns(f'({FACTS})', columns)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
         f" AND start_time < $last AND {filter.sql}) t ON t.trace_id = s.trace_id"
     )
@@ -181,9 +181,9 @@ FROM (SELECT *, feedbacks[{name}] AS y FROM {facts})
 WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter} AND {live}"""
 
 
-def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[str, ...]) -> Sample:
+def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[str, ...], cluster: str) -> Sample:
     sql = _FEEDBACK_UNITS.format(
-        evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=CLUSTER, identified=IDENTIFIED,
+        evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=cluster, identified=IDENTIFIED,
         facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
         filter=filter.sql, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
     )  # fmt: skip
