@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector import zones
 from ragpulse_collector.api.headers import SECURITY_HEADERS
+from ragpulse_collector.api.http import unexpected
 from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.refusals import ApiError
@@ -308,7 +309,7 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return ApiError(500, "The collector failed to answer; its log has the reason.")
+    return unexpected(error)
 
 
 def _is_partial(request: Request) -> bool:

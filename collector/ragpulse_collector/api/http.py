@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -17,14 +18,35 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ragpulse_collector.refusals import ApiError, FieldError
+from ragpulse_collector.store.connection import is_short_of_memory
 
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def dump(content: Any) -> bytes:
     """Encode an answer; NaN and infinities become null, a field `from_` becomes `from`."""
-    body = _without_renaming(content)
-    return body or orjson.dumps(content, default=_encode, option=_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS)
+    try:
+        body = _without_renaming(content)
+        return body or orjson.dumps(content, default=_encode, option=_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS)
+    except TypeError:  # users' SQL gives integers beyond 64 bits, times with a zone, maps by lists, deep lists
+        return orjson.dumps(_writable(content, _DEEPEST), default=_encode, option=_OPTIONS)
+
+
+_DEEPEST = 200
+"""Deeper values are written as text: orjson refuses those of 255 levels."""
+
+
+def _writable(value: Any, levels: int) -> Any:
+    """Return a value without what orjson refuses; integers stay exact numbers."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return orjson.Fragment(str(value))
+    if isinstance(value, datetime.time) or (levels == 0 and isinstance(value, list | tuple | dict)):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name.rstrip("_"): getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _writable(one, levels - 1) for key, one in value.items()}
+    return [_writable(one, levels - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _without_renaming(content: Any) -> bytes | None:
@@ -107,6 +129,20 @@ def json_response(content: Any) -> Response:
 def refusal(request: Request, error: ApiError) -> Response:
     """Answer an error of an operation."""
     return _problem(request, error.status, error.message, error.headers, error.errors)
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""A disk that is full, read-only or failing: not a bug of ours."""
+
+
+def unexpected(error: Exception) -> ApiError:
+    """Return the answer to an error that is no refusal: 503 where disk or memory is at fault, 500 for a bug."""
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return ApiError(503, f"the disk refuses: {error.strerror}", retry_after_s=10)
+    if is_short_of_memory(error):
+        sentence = "the collector has too little memory for this: ask again, for a shorter time, or raise its limit"
+        return ApiError(503, sentence, retry_after_s=10)
+    return ApiError(500, "the collector failed to answer; its log has the reason")
 
 
 def http_refusal(request: Request, error: HTTPException) -> Response:

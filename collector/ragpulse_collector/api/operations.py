@@ -5,7 +5,6 @@ Over HTTP it is `/api/v1/<path>`; the pages and the demo call it by its name; `/
 
 from __future__ import annotations
 
-import errno
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
-from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal
+from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal, unexpected
 from ragpulse_collector.api.params import Caller, Named, Params, Values, is_params, model_of
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.refusals import Refusal as Refused
@@ -179,8 +178,6 @@ class Operations:
 
 
 _FILES = (Download, Response)
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""A disk that is full, read-only or failing: not a bug of ours."""
 
 
 async def perform(operation: Operation, values: Values, caller: Caller | None = None) -> Any:
@@ -197,10 +194,11 @@ async def perform(operation: Operation, values: Values, caller: Caller | None = 
         return await anyio.to_thread.run_sync(operation.answer_to, params)
     except Refused as error:
         raise ApiError(error.status, str(error), retry_after_s=error.retry_after_s) from error
-    except OSError as error:
-        if error.errno not in _DISK:
+    except Exception as error:
+        known = unexpected(error)
+        if known.status == 500:
             raise
-        raise ApiError(503, f"the disk refuses: {error.strerror}", retry_after_s=10) from error
+        raise known from error
 
 
 MAX_JSON_BYTES = 8 * 1024 * 1024

@@ -115,7 +115,7 @@ class Pages:
 async def _unexpected(request: Request, error: Exception) -> Response:
     """Answer an unexpected error; the traceback goes to the log, not to the client."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return http.refusal(request, ApiError(500, "the collector failed to answer; its log has the reason"))
+    return http.refusal(request, http.unexpected(error))
 
 
 _HANDLERS: dict[Any, Any] = {Exception: _unexpected, ApiError: http.refusal, HTTPException: http.http_refusal}

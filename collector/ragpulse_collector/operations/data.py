@@ -223,10 +223,12 @@ def _arrow(rows: Rows) -> Response:
     except ImportError as error:
         raise Invalid("Arrow answers need pyarrow in the collector: pip install 'ragpulse[arrow]'") from error
     columns = list(zip(*rows.rows, strict=True)) if rows.rows else [() for _ in rows.columns]
-    table = pyarrow.table(dict(zip(rows.columns, map(list, columns), strict=True)))
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    try:
+        table, sink = pyarrow.table(list(map(pyarrow.array, columns)), list(rows.columns)), pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    except (pyarrow.ArrowException, OverflowError) as error:
+        raise Invalid(f"Arrow cannot hold this ({error}): cast the column to VARCHAR, or ask for JSON") from error
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
 
 

@@ -140,7 +140,7 @@ def is_invalidated(error: duckdb.Error) -> bool:
 
 def is_short_of_memory(error: BaseException) -> bool:
     """Whether this process has too little memory: neither statement nor body is at fault."""
-    if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)):
+    if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)) or str(error) == "can't start new thread":
         return True
     return isinstance(error, duckdb.Error) and any(sign in str(error) for sign in ("bad_alloc", "Out of Memory"))
 

@@ -19,7 +19,15 @@ import duckdb
 
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.refusals import Busy, TooSlow
-from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, first_line, is_invalidated, literal
+from ragpulse_collector.store.connection import (
+    REOPENING,
+    Deadline,
+    fetch,
+    first_line,
+    is_invalidated,
+    is_short_of_memory,
+    literal,
+)
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import (
     Backlog,
@@ -147,13 +155,17 @@ class Reading:
     def _answer_in_memory(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
             return self._answer(sql, parameters, timeout_s)
-        except (duckdb.OutOfMemoryException, MemoryError) as error:
+        except (duckdb.Error, MemoryError) as error:
+            if not is_short_of_memory(error):
+                raise
             # A query that does not fit into memory beside others may fit alone.
             if not self._memory_lock.acquire(timeout=_WAIT_S):
                 raise Busy(_OUT_OF_MEMORY, retry_after_s=2) from error
         try:
             return self._answer(sql, parameters, timeout_s)
-        except (duckdb.OutOfMemoryException, MemoryError) as error:
+        except (duckdb.Error, MemoryError) as error:
+            if not is_short_of_memory(error):
+                raise
             raise Busy(_OUT_OF_MEMORY, retry_after_s=2) from error
         finally:
             self._memory_lock.release()

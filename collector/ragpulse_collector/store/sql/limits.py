@@ -9,7 +9,7 @@ from typing import Any, cast
 import duckdb
 
 from ragpulse_collector.refusals import TooSlow
-from ragpulse_collector.store.connection import Deadline, is_invalidated
+from ragpulse_collector.store.connection import Deadline, is_invalidated, is_short_of_memory
 from ragpulse_collector.store.protocol import Parameters, Refused, Rows, Store
 from ragpulse_collector.store.sql.guard import Tree, checked
 
@@ -45,12 +45,15 @@ def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) 
             if deadline.passed:
                 raise TooSlow(f"the query took longer than {question.timeout_s:g} s") from error
             raise Refused("the query was interrupted") from error
-        except (duckdb.OutOfMemoryException, MemoryError) as error:
-            raise Refused(_OUT_OF_MEMORY) from error
-        except duckdb.Error as error:
-            if is_invalidated(error):
+        except (duckdb.Error, MemoryError) as error:
+            if is_short_of_memory(error):
+                raise Refused(_OUT_OF_MEMORY) from error
+            if isinstance(error, duckdb.Error) and is_invalidated(error):
                 raise
             raise Refused(str(error)) from error
+
+
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, parameters: Parameters) -> str:
@@ -59,10 +62,10 @@ def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, paramete
     if (tree.get("from_table") or {}).get("type") == "SHOW_REF":
         return sql
     described = cursor.execute(f"DESCRIBE {sql}", parameters or None).fetchall()
-    zoned = [row[0] for row in described if row[1] == "TIMESTAMP WITH TIME ZONE"]
+    zoned = [(row[0].replace('"', '""'), row[1].replace(_ZONED, "TIMESTAMP")) for row in described if _ZONED in row[1]]
     if not zoned:
         return sql
-    replaced = ", ".join(f'"{name}"::TIMESTAMP AS "{name}"' for name in (n.replace('"', '""') for n in zoned))
+    replaced = ", ".join(f'"{name}"::{kind} AS "{name}"' for name, kind in zoned)
     return f"SELECT * REPLACE ({replaced}) FROM (\n{sql}\n)"
 
 
