@@ -84,7 +84,7 @@ def test_a_bug_is_a_500_with_its_traceback_in_the_log(
     running = collector()
     client = connect(running.url)
     for bug in BUGS:
-        monkeypatch.setattr(Operation, "answer_to", raising(bug))
+        monkeypatch.setattr(Operation, "answer_to", lambda *_, bug=bug: raising(bug)())
         with pytest.raises(ClientError, match=SENTENCE) as answered:
             client.call("GET evaluators")
         assert answered.value.status == 500
@@ -102,7 +102,7 @@ def test_a_bug_of_a_closed_file_shows_its_traceback(
     running = collector()
     running.stop()
     for bug in (bug for bug in BUGS if not isinstance(bug, OSError)):
-        monkeypatch.setattr(Operation, "answer_to", raising(bug))
+        monkeypatch.setattr(Operation, "answer_to", lambda *_, bug=bug: raising(bug)())
         with pytest.raises(type(bug)):
             run(["traces", "--db", running.settings.collector.db])
     assert capsys.readouterr().err == ""
@@ -117,7 +117,7 @@ async def test_a_bug_is_an_error_of_the_tool(collector: Start, monkeypatch: pyte
     from ragpulse_collector.mcp_server import server
 
     running = collector()
-    monkeypatch.setattr(Operation, "answer_to", raising(KeyError("model")))
+    monkeypatch.setattr(Operation, "answer_to", lambda *_: raising(KeyError("model"))())
     async with Client(server(connect(running.url))) as client:
         result = await client.call_tool("search_traces", {})
     assert result.is_error
