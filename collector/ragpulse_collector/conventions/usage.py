@@ -51,7 +51,7 @@ _TIERS = (".service_tier", ".serviceTier")
 _ANTHROPICS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 _TOTALS = frozenset({"total", "total_tokens", "prompt_tokens"})
 _LONGEST_NAME = 128
-_LONGEST_TEXT = 4096
+_LONGEST_TEXT = 65_536
 
 
 def named_rules(name: str) -> Iterator[FieldRule]:
@@ -69,12 +69,12 @@ def named_rules(name: str) -> Iterator[FieldRule]:
         yield FieldRule(column, name, _stated(column, prefix))
 
 
-def usage_rules(attribute: str) -> tuple[FieldRule, ...]:
-    """Return the rules for an attribute whose value is an object with usage."""
-    return tuple(FieldRule(column, attribute, _stated(column)) for column in _FIGURES)
+def usage_rules(attribute: str, name: str = "") -> tuple[FieldRule, ...]:
+    """Return the rules for an attribute whose value is an object with usage, or has one under a name."""
+    return tuple(FieldRule(column, attribute, _stated(column, name=name)) for column in _FIGURES)
 
 
-def _stated(column: str, prefix: str = "") -> Read:
+def _stated(column: str, prefix: str = "", name: str = "") -> Read:
     """Make a reader of a column in an object with usage, or in all attributes below a prefix (parts of a sum)."""
 
     def read_figure(value: Any, span: SpanView) -> int | None:
@@ -83,15 +83,17 @@ def _stated(column: str, prefix: str = "") -> Read:
                      if name.startswith(prefix)}  # fmt: skip
             stated: Mapping[str, Any] = figures_in(below)
         else:
-            stated = _figures(value) if type(value) is str and len(value) <= _LONGEST_TEXT else _read(value)
+            stated = (_figures if type(value) is str and len(value) <= _LONGEST_TEXT else _read)(value, name)
         counts = [found for figure in _FIGURES[column] if (found := count(stated.get(figure), span)) is not None]
         return (sum(counts) or None if column in _UNPRICED else counts[0]) if counts else None
 
     return read_figure
 
 
-def _read(value: Any) -> Mapping[str, Any]:
+def _read(value: Any, name: str) -> Mapping[str, Any]:
     content = parsed(value)
+    if name and isinstance(content, dict):
+        content = content.get(name)
     return figures_in(content) if isinstance(content, dict) else {}
 
 

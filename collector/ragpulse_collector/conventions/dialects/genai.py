@@ -8,6 +8,7 @@ from typing import Any
 
 from ragpulse import shapes
 from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions.dialects.vendors import spring_texts
 from ragpulse_collector.conventions.documents import documents, documents_in_output
 from ragpulse_collector.conventions.rules import BareSpan, Read, Result, SpanView, rules
 from ragpulse_collector.conventions.texts import (
@@ -74,15 +75,16 @@ OPERATIONS = {
 }
 """`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer, which was paid before."""
 
+_FRAMEWORKS = frozenset({
+    "langchain", "llamaindex", "llama_index", "haystack", "strands-agents", "gcp.vertex.agent", "spring_ai",
+})  # fmt: skip
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 
 
 def _provider(value: Any, span: SpanView) -> str | None:
     """Return the provider; some frameworks write their own name, which is in no price list."""
-    return (
-        None if value in ("langchain", "llamaindex", "llama_index", "haystack", "strands-agents") else text(value, span)
-    )
+    return None if value in _FRAMEWORKS else text(value, span)
 
 
 def _streaming_only(value: Any, span: SpanView) -> float | None:
@@ -102,9 +104,18 @@ def _elsewhere(value: Any, span: SpanView) -> str | None:
     return "stored_elsewhere" if text(value, span) else None
 
 
+def _prompt(value: Any, span: SpanView) -> Any:
+    """Read a prompt; Spring AI has a list of the texts of all messages, of which the last is the user's."""
+    texts = spring_texts(value)
+    return texts[-1] or None if texts else or_text(query_in, field="query")(value, span)
+
+
 def _completion(value: Any, span: SpanView) -> Any:
-    """Return the text of a model; LangSmith writes any output under this name."""
-    return None if "langsmith.span.kind" in span.attributes else response_of_completion(value, span)
+    """Return the text of a model, of Spring AI's list the first; LangSmith writes any output under this name."""
+    if "langsmith.span.kind" in span.attributes:
+        return None
+    texts = spring_texts(value) if spring_texts(span.attributes.get("gen_ai.prompt")) else None
+    return texts[0] or None if texts else response_of_completion(value, span)
 
 
 def _indexed(members: Any) -> list[tuple[int, str, Any]]:
@@ -150,9 +161,9 @@ def _event_text(event: Any, *keys: str) -> str | None:
 def _of_details(name: str, read: Read, order: Callable[[Any], Iterable[Any]]) -> Read:
     """Make a reader of the details events of Strands: one has the input, one the output."""
 
-    def read_details(events: Any, span: SpanView) -> Result | None:
+    def read_details(events: Any, span: SpanView) -> Any:
         values = (event.attributes.get(name) for event in order(events))
-        return next((Result(result.value) for value in values if (result := read(value, span))), None)
+        return next((result for value in values if (result := read(value, span))), None)
 
     return read_details
 
@@ -204,7 +215,7 @@ LAST = rules(
     session_id={names.CONVERSATION_ID: text},
     query={
         "gen_ai.prompt.N.": _indexed_query,
-        "gen_ai.prompt": or_text(query_in, field="query"),
+        "gen_ai.prompt": _prompt,
         "event:gen_ai.user.message": _event_query,
         "event:gen_ai.content.prompt": _event_query,
         f"event:{DETAILS_EVENT}": _of_details(names.INPUT_MESSAGES, last_user_text, iter),

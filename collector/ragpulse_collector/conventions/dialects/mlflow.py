@@ -13,13 +13,14 @@ from ragpulse_collector.conventions.values import KINDS, one_of, unquoted
 _KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "parser": "chain"}
 
 
-def _model(value: Any, span: SpanView) -> str | None:
+def model_after_slash(value: Any, span: SpanView) -> str | None:
     """Return the model without its provider: `openai/gpt-5-mini` is gpt-5-mini."""
     name = unquoted(value, span)
     return name.partition("/")[2] or name if name else None
 
 
-def _provider(value: Any, span: SpanView) -> str | None:
+def provider_before_slash(value: Any, span: SpanView) -> str | None:
+    """Return the provider before a model: `openai/gpt-5-mini` is sold by openai."""
     name = unquoted(value, span) or ""
     return name.partition("/")[0] if "/" in name else None
 
@@ -29,10 +30,10 @@ RULES = rules(
     query={"mlflow.spanInputs": query_of_input},
     contexts={"mlflow.spanOutputs": documents_of_retrieval},
     response={"mlflow.spanOutputs": response_of_output},
-    model={"mlflow.llm.model": _model},
+    model={"mlflow.llm.model": model_after_slash},
     provider={
         "mlflow.llm.provider": unquoted,
-        "mlflow.llm.model": _provider,
+        "mlflow.llm.model": provider_before_slash,
     },
     session_id={"mlflow.trace.session": unquoted},
     user_id={"mlflow.trace.user": unquoted},
