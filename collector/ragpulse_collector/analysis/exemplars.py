@@ -133,7 +133,7 @@ Key = tuple[str, str]
 
 
 class ChartedRequest(NamedTuple):
-    """One request: time, value, weight, and whether it is bad."""
+    """One request: time, value, weight, and whether it is bad; None: the evaluator could not decide."""
 
     trace_id: str
     time: datetime
@@ -141,7 +141,7 @@ class ChartedRequest(NamedTuple):
     weight: float
     requests: float
     """How many requests it stands for, where an upstream sampler dropped others."""
-    bad: bool
+    bad: bool | None
     cluster: int
     """A hash of user, session or trace."""
 
@@ -184,18 +184,30 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[list[ChartedRe
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
-    bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows], scored=scored)
+    bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows if row[_UNCLEAR] is None], scored=scored)
     charted = [
-        ChartedRequest(row[0], row[1], float(row[2]), 1.0 / row[3], 1.0 / row[4], bad(float(row[2]), row[5]), row[-1])
+        ChartedRequest(
+            row[0], row[1], float(row[2]), 1.0 / row[3], 1.0 / row[4],
+            bad(float(row[2]), row[5]) if row[_UNCLEAR] is None else None, row[-1],
+        )
         for row in rows
-    ]
+    ]  # fmt: skip
     return charted, _members([*zip(*rows, strict=True)][6:-1]) if rows else {}
 
 
-def _bad(rows: Sequence[tuple[float, float, bool | None]], *, scored: bool) -> Callable[[float, bool | None], bool]:
-    """Return the test for bad: an answer that fails, an error, the highest tenth, or the lowest tenth of scores."""
+_UNCLEAR = -4
+"""The place of the verdict in a row."""
+
+
+def _bad(
+    rows: Sequence[tuple[float, float, bool | None]], *, scored: bool
+) -> Callable[[float, bool | None], bool | None]:
+    """Return the test for bad: an answer that fails, an error, the highest tenth, or the lowest tenth of scores.
+
+    Where the evaluator passes or fails others, an answer with neither is neither.
+    """
     if any(passing is not None for *_, passing in rows):
-        return lambda _, passing: passing is False
+        return lambda _, passing: None if passing is None else not passing
     weighted = sorted(((value, requests) for value, requests, _ in rows), reverse=not scored)
     ordered = [value for value, _ in weighted]
     if not ordered or ordered[0] == ordered[-1]:

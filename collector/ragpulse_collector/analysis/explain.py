@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import mul, truediv
@@ -106,18 +106,21 @@ def _ratio(lift: float | None) -> float:
 
 
 def compare_attributes(
-    rows: Sequence[ChartedRequest], chosen: set[int], members: Members, *, without: str, left_out: int = 0
-) -> list[Distinction]:
+    rows: Sequence[ChartedRequest], chosen: set[int], others: set[int], members: Members, *, without: str,
+    left_out: int = 0,
+) -> list[Distinction]:  # fmt: skip
     """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts.
 
     Values that few of the chosen rows have are not compared, but were looked at, like `left_out` more: they count.
     Documents are compared among requests with the same number of contexts: who retrieves more has more of every one.
     """
     counts = {index: n for (kind, n), owners in members.items() if kind == CONTEXTS for index in owners}
-    sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
+    sides, compared = (_Side.of(rows, chosen), _Side.of(rows, others)), chosen | others
     sizes = [Counter(map(counts.get, side.indexes)) for side in sides]
     apart = {without, VERDICT, LOST}
-    looked_at = {key: owners for key, owners in members.items() if key[0] not in apart and len(owners) >= LEAST}
+    looked_at = {
+        key: owners for key, owners in members.items() if key[0] not in apart and len(owners & compared) >= LEAST
+    }
     found = {
         key: _within(counts, sizes, sides, owners, plain) if key[0] == "document" else plain
         for key, owners in looked_at.items()
@@ -272,7 +275,7 @@ class Dip:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The requests of a time bucket, and how many are bad."""
+    """The requests of a time bucket that are good or bad, and how many are bad."""
 
     t: datetime
     n: int
@@ -295,6 +298,7 @@ class Explanation:
     metric: str
     n_selected: int
     n_baseline: int
+    """All that are not selected; of bad ones only those that are good, at `at` since then."""
     sampled: bool
     n_unclear: int = 0
     """Answers in the box that are not selected: the evaluator could not decide, or they decline to answer."""
@@ -313,12 +317,14 @@ def explain(
 ) -> Explanation:
     """Answer `GET explain`: what differs in a box of the chart; with `at` after a moment, against an equal time before.
 
-    `bad` selects failing answers, failed requests, or the highest tenth of a number; without times in the box those of
-    the worst period, if there is one (`dip`). Attributes are in order of lift, those that may be chance last;
-    `explained_by` names an earlier attribute without which an attribute is not more common. Shares are weighted by 1/pi
-    where the metric is sampled. p is that of a two-proportion test (of few requests Fisher's) on effective numbers, in
-    which requests of one user are dependent and few users prove nothing; it is adjusted for all values that so many
-    requests have that they could be found (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
+    `bad` selects failing answers, failed requests, or the highest tenth of a number, against good ones, unclear ones
+    apart; without times in the box those of the worst period, if there is one (`dip`). After a moment failed requests
+    are compared with others after it: before it they would say what changed, not what fails. Attributes are in order of
+    lift, those that may be chance last; `explained_by` names an earlier attribute without which an attribute is not
+    more common. Shares are weighted by 1/pi where the metric is sampled. p is that of a two-proportion test (of few
+    requests Fisher's) on effective numbers, in which requests of one user are dependent and few users prove nothing; it
+    is adjusted for all values that so many requests have that they could be found (Benjamini-Hochberg). Over 20,000
+    requests a random sample is read.
     """
     span = around(store, query, at) if at else None
     query, box = span or query, replace(box, first=at) if at else box
@@ -328,8 +334,12 @@ def explain(
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
     inside = {index for index, row in enumerate(rows) if row in box}
+    bad = bad or bool(span and metric.startswith("error"))
     selected = {index for index in inside if rows[index].bad or not bad}
-    differ = bool(selected) and len(selected) < len(rows)
+    others = set(range(len(rows))) - selected
+    if bad:
+        others = {index for index in (inside if span else others) if rows[index].bad is False}
+    differ = bool(selected and others)
     failing = {index for index in selected if rows[index].bad} if span else selected
     late = {index for index, row in enumerate(rows) if span and at and row.time >= at}
     left_out = with_retrieved(store, rows, members, failing or selected, window, late) if differ else 0
@@ -337,32 +347,39 @@ def explain(
     return Explanation(
         metric=metric,
         n_selected=len(selected),
-        n_baseline=len(rows) - len(selected),
+        n_baseline=len(others),
         sampled=len(rows) >= MOST_ROWS,
         n_unclear=len((inside - selected) & members.get((VERDICT, "unclear"), set())),
         n_refused=len((inside - selected) & members.get(("answer", "refused"), set())),
         dip=dip,
         bars=bars,
         heatmap=_heatmap(rows, window),
-        attributes=compare_attributes(rows, selected, members, without=without, left_out=left_out) if differ else (),
+        attributes=compare_attributes(rows, selected, others, members, without=without, left_out=left_out)
+        if differ
+        else (),
         change=change_at(store, query, metric, at, rows, members) if at and span else None,
     )
+
+
+def _decided(rows: Sequence[ChartedRequest]) -> Iterator[ChartedRequest]:
+    return (row for row in rows if row.bad is not None)
 
 
 def _bars(rows: Sequence[ChartedRequest], window: Window) -> list[Bar]:
     """Return start, requests and bad requests of each time bucket."""
     starts = window.starts()
     counts = [[0.0, 0.0] for _ in starts]
-    for row in rows:
+    for row in _decided(rows):
         count = counts[max(0, bisect_right(starts, row.time) - 1)]
         count[0] += row.requests
-        count[1] += row.bad * row.requests
+        count[1] += bool(row.bad) * row.requests
     return [Bar(start, round(n), round(bad)) for start, (n, bad) in zip(starts, counts, strict=True)]
 
 
 def _mean_weight(rows: Sequence[ChartedRequest]) -> float:
     """Return how many requests a charted one stands for, by its squares: the others tell nothing (Kish)."""
-    return math.fsum(row.requests**2 for row in rows) / (math.fsum(row.requests for row in rows) or 1.0)
+    weights = [row.requests for row in _decided(rows)]
+    return math.fsum(weight**2 for weight in weights) / (math.fsum(weights) or 1.0)
 
 
 def _dip(bars: Sequence[Bar], weight: float) -> Dip | None:

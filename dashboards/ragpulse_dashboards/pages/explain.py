@@ -107,7 +107,7 @@ async def explain(site: Site, request: Request) -> Response:
     moment: dict[str, str | bool] = {"at": query["at"]} if query.get("at") else {}
     params = {**view.params(), "metric": metric, **selection, **(moment or ({} if bounded else {"bad": True}))}
     answer: Explanation = await site.api("GET explain", params)
-    dip, since = answer.dip, answer.change
+    dip, since, errors = answer.dip, answer.change, metric.startswith("error")
     marked = selection or ({"sel_from": iso(dip.from_), "sel_to": iso(dip.to)} if dip else {})
     if since:
         marked = {"sel_from": iso(since.at), "sel_to": iso(since.to)}
@@ -123,9 +123,10 @@ async def explain(site: Site, request: Request) -> Response:
         "answer": answer,
         "at": query.get("at", ""),
         "since": since,
-        "bad": "requests since" if moment else _bad_words(metric, bounded=bounded),
+        "bad": f"{'failed ' * errors}requests since" if moment else _bad_words(metric, bounded=bounded),
+        "others": "others" if errors or not since else "before",
         "bad_since": _bad_words(metric, bounded=False),
-        "bars": _bars(answer.bars) if ":" in metric or metric.startswith("error") else None,
+        "bars": _bars(answer.bars) if ":" in metric or errors else None,
         "heatmap": _heatmap(answer.heatmap),
         "causes": causes,
         "first": by_weight,

@@ -494,6 +494,52 @@ def test_explain_of_requests_that_are_all_alike_names_nothing(store: EmbeddedSto
     assert (found["n_selected"], found["n_baseline"], found["attributes"]) == (failed, 100 - failed, [])
 
 
+@pytest.mark.parametrize(
+    ("unclear", "metric"),
+    [({"passing": None, "label": "unclear"}, "quality"), ({"passing": None, "label": "unclear"}, "fail_rate"),
+     ({"passing": None}, "quality"), ({"passing": None, "label": "odd"}, "score")],
+)  # fmt: skip
+def test_bad_answers_are_compared_with_passing_ones(store: EmbeddedStore, unclear: dict[str, Any], metric: str) -> None:
+    """17 of 110 bad answers had the planted document, 14 of 524 passing ones, and most unclear ones: these are apart.
+
+    So they are in the bars.
+    """
+    units, number = Units(store), 0
+    for verdict, total, having in (({}, 110, 17), ({"passing": True}, 524, 14), (unclear, 300, 200)):
+        for place in range(total):
+            number += 1
+            at = T0 - timedelta(minutes=number % 40)
+            units.unit(number, at=at, query=f"q{number}")
+            units.decision(number, "judge", at=at)
+            units.score(number, "judge", 0.4, **{"passing": False, **verdict}, at=at)
+            units.contexts(number, ["text"], ids=["planted" if place < having else f"doc{number % 7}"], at=at)
+    units.save()
+    found = ask(store, "explain", {"metric": f"{metric}:judge", "bad": True, **DAY}, clock=now)
+    (planted,) = (one for one in found["attributes"] if one["value"] == "planted")
+    assert (planted["selected"]["n"], planted["baseline"]["n"]) == (17, 14)
+    assert planted["lift"] == pytest.approx((17 / 110) / (14 / 524))
+    assert planted["p_adjusted"] < 1e-4
+    assert (found["n_selected"], found["n_baseline"]) == (110, 524)
+    assert [sum(bar[key] for bar in found["bars"]) for key in ("n", "bad")] == [634, 110]
+
+
+@pytest.mark.parametrize("metric", ["error_rate", "errors"])
+def test_errors_since_a_moment_are_compared_with_what_did_not_fail(store: EmbeddedStore, metric: str) -> None:
+    """All requests after it have release v2, and those of model b fail: v2 says what changed, b what fails."""
+    units = Units(store)
+    for number in range(600):
+        late, at = number >= 300, T0 - timedelta(seconds=6 * (600 - number))
+        model = "b" if number % 3 == 0 else "a"
+        units.unit(number, at=at, model=model, prompt_version="v2" if late else "v1", error=late and model == "b")
+    units.save()
+    asked = {"metric": metric, "at": "2026-11-20T11:30:00Z", "from": "-3h"}
+    found = ask(store, "explain", asked, clock=lambda: T0)
+    assert (found["n_selected"], found["n_baseline"]) == (100, 200)
+    sure = {(one["attribute"], one["value"]) for one in found["attributes"] if one["p_adjusted"] <= 0.05}
+    assert ("model", "b") in sure
+    assert not any(name == "prompt_version" for name, _ in sure)
+
+
 def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -> None:
     """Three of twenty users fail always; that two of them, and five others, use one model is chance."""
     units = Units(store)
