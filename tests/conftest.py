@@ -145,7 +145,7 @@ def collectors_in(folder: Path) -> Iterator[Callable[..., Collector]]:
         base = Settings.model_validate(settings or {})
         base = base.with_options("collector", defaults).with_options("judge", judge or {})
         configured = tuple(RuleSettings(name=name, evaluators=(each,), rate=rate) for name, each, rate in rules)
-        collectors.append(Collector(base.model_copy(update={"rule": configured})))
+        collectors.append(Collector(base.model_copy(update={"rule": configured, "offline": not configured})))
         collectors[-1].start()
         return collectors[-1]
 

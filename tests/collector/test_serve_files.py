@@ -163,7 +163,7 @@ def test_a_hangup_reloads_rules_monitors_prices_and_keys(tmp_path: Path) -> None
         for wrong, reason in mistakes:
             reload(prices + wrong, reason)
             assert "the settings stay as they are" in served.errors
-            assert [one["rate"] for one in client.call("GET rules")["rules"]] == [0.5]
+            assert [one["rate"] for one in client.call("GET rules")["rules"]] == [1.0, 0.5]
         config.write_bytes(b"# \xe9")
         served.process.send_signal(signal.SIGHUP)
         eventually(lambda: served.errors, lambda errors: "can't decode byte 0xe9" in errors)
@@ -174,7 +174,7 @@ def test_a_hangup_reloads_rules_monitors_prices_and_keys(tmp_path: Path) -> None
         with pytest.raises(ClientError, match="an API key is needed"):
             client.call("GET rules")
         client = connect(served.url, api_key=secret)
-        assert [one["rate"] for one in client.call("GET rules")["rules"]] == [0.25]
+        assert [one["rate"] for one in client.call("GET rules")["rules"]] == [1.0, 0.25]
         assert [one["name"] for one in client.call("GET monitors")["monitors"]] == ["slow"]
         send(served.url, rag_trace(0, model="own"), api_key=secret)
         (call,) = client.sql("SELECT cost_usd, cost_unknown_reason FROM spans WHERE kind = 'llm'").rows()

@@ -232,7 +232,7 @@ def test_rules_and_monitors_of_the_api_and_a_reload_are_in_force(collector: Coll
     call("POST rules", name="theirs", evaluators=["groundedness"], rate=0.1)
     call("POST monitors", name="errors", metric="error_rate", condition="> 0.5")
     assert origins("monitor") == {"errors": "API"}
-    assert origins("rule") == {"own": "r.toml:2", "theirs": "API"}
+    assert origins("rule") == {"own": "r.toml:2", "theirs": "API", "offline": "built in"}
     parsed = tomllib.loads(call("GET settings").toml)
     assert [rule["name"] for rule in parsed["rule"]] == ["own", "theirs"]
     path = collector.settings.path()
@@ -240,7 +240,7 @@ def test_rules_and_monitors_of_the_api_and_a_reload_are_in_force(collector: Coll
     path.write_text('\n\n[[rule]]\nname = "new"\nevaluators = ["refusal"]\nrate = 0.5\n')
     options = {"db": collector.settings.collector.db, "port": 0}
     collector.reload(load_settings(path, {}).with_options("collector", options))
-    assert origins("rule") == {"new": "r.toml:4", "theirs": "API"}
+    assert origins("rule") == {"new": "r.toml:4", "theirs": "API", "offline": "built in"}
     path.write_text("")
     collector.reload(load_settings(path, {}).with_options("collector", options))
     assert "built in" in origins("rule").values()

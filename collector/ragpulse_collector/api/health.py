@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ragpulse_collector.store.protocol import Backlog
@@ -179,6 +179,8 @@ class CollectorStatus:
     other_groups: Mapping[str, int]
     """Monitor → the number of its groups that have no state of their own."""
     roles: Sequence[str]
+    retired: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Evaluators that a rule evaluated once and none does now → the monitors and targets that read them."""
     problems: Sequence[Fault] = ()
 
 
@@ -202,6 +204,10 @@ def faults(status: CollectorStatus) -> Iterator[Fault]:
         text = f"monitor {name} has {count} groups beyond the largest, which have no state of their own"
         fix = "group by values that senders do not choose, or narrow where"
         yield Fault("other_groups", count, None, None, text, fix)
+    for name, readers in status.retired.items():
+        if readers:
+            text = f"no rule evaluates {name} any more: {', '.join(readers)} gets no new data"
+            yield Fault("retired", len(readers), None, None, text, f"name {name} in a rule, or remove what reads it")
 
 
 def _of_disk(disk: DiskSpace) -> Iterator[Fault]:

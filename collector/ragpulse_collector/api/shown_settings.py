@@ -118,7 +118,8 @@ def _tables(settings: Settings) -> Iterator[ShownTable]:
             for key, entry in value.items():
                 yield ShownTable(f"[{name}.{_text(key)}]", key, _values(settings, entry, (name, key), name))
         else:
-            yield ShownTable("", "", [_value(settings, value, (name,), name, is_default=value is None)])
+            is_default = _is_default(settings, name, value)
+            yield ShownTable("", "", [_value(settings, value, (name,), name, is_default=is_default)])
 
 
 def _items(section: BaseModel) -> Iterator[tuple[str, Any]]:

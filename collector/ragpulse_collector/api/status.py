@@ -65,6 +65,7 @@ class Status:
     prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about()
     other_groups: Callable[[], Mapping[str, int]] = dict
     keeps_up: Callable[[], Mapping[str, float]] = dict
+    retired: Callable[[], Mapping[str, Sequence[str]]] = dict
 
     def __post_init__(self) -> None:
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
@@ -105,6 +106,7 @@ class Status:
             prices=self.prices(),
             other_groups={name: count for name, count in self.other_groups().items() if count},
             roles=collector.roles,
+            retired=self.retired(),
         )
         return replace(status, problems=list(faults(status)))
 

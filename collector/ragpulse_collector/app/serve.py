@@ -9,12 +9,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
 from ragpulse_collector.evaluation.budget import unknown_price
 from ragpulse_collector.refusals import Refusal
+from ragpulse_collector.sampling import OFFLINE
 from ragpulse_collector.settings import Settings
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app.wiring import Components
 
 GRPC_PORT = 4317
 Say = Callable[[str], object]
@@ -103,6 +108,7 @@ def _greeting(collector: Collector) -> list[str]:
         f"  stored in {shown_db(options.db)}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules(collector)}",
+        *_changes(collector.components),
         f"  leaves this computer: {_leaving(settings, collector.components.unpriced)}",
     ]
     if model := collector.components.unpriced:
@@ -115,6 +121,18 @@ def _greeting(collector: Collector) -> list[str]:
 def _rules(collector: Collector) -> str:
     rules = collector.components.rules.effective()
     return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
+
+
+def _changes(components: Components) -> Iterator[str]:
+    """Yield what got data under the rules before this start and gets none now, and the free checks that came back."""
+    rules = components.rules
+    before = (rules.earlier() or [set()])[-1]
+    for name, readers in components.retired().items():
+        if readers or name in before:
+            yield f"  not evaluated any more: {name}" + (f"; {', '.join(readers)} gets no new data" if readers else "")
+    back = sorted(rules.evaluated().intersection(OFFLINE.evaluators) - before)
+    if back and before and components.settings.rule:
+        yield f"  free checks beside your rules from now on: {', '.join(back)} (offline = false drops them)"
 
 
 def _configuration(settings: Settings) -> str:

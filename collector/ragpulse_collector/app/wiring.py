@@ -187,6 +187,15 @@ class Components:
         """Return the evaluator that leads."""
         return leading(self.rules.effective(), self.started_with.evaluator, self.started_with.lead)
 
+    def retired(self) -> dict[str, list[str]]:
+        """Return the evaluators that a rule evaluated once and none does now, each with what reads it."""
+        readers = [(f"monitor {each.settings.name}", each.settings.metric) for each in self.monitors.definitions]
+        readers += [("a target", target.metric) for target in self.settings.target]
+        gone = sorted(set[str]().union(*self.rules.earlier()) - self.rules.evaluated())
+        return {
+            name: [by for by, metric in readers if metric.partition(":")[2].partition("@")[0] == name] for name in gone
+        }
+
     def names(self) -> set[str]:
         """Return the registered evaluators, and people's scores."""
         return {*self.catalog.registry.names, *self.started_with.feedback.metrics}
@@ -224,6 +233,7 @@ class Components:
             prices=self.price_table,
             other_groups=lambda: self.monitors.other_groups,
             keeps_up=lambda: self.pacer.keeps_up,
+            retired=self.retired,
         )
 
     @cached_property

@@ -281,6 +281,8 @@ def _port(address: str, failure: Exception) -> Finding:
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
     if not status["judge"]["down_since"]:  # else it is one of the problems
         yield Finding(True, f"judge: {status['judge']['model'] or 'none configured'}")
+    if gone := [name for name, readers in status["retired"].items() if not readers]:
+        yield Finding(True, f"not evaluated any more: {', '.join(gone)}")
     for problem in status["problems"]:
         yield Finding(False, problem["text"], problem["fix"])
     if status["db"]["problem"]:

@@ -19,8 +19,10 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
 from ragpulse_collector.settings import RuleSettings, Settings, SettingsError, Stratum
+from ragpulse_collector.settings.lead import is_active
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
+from ragpulse_collector.store.queries.deciding import KNOWN_RULES
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, add_rule, latest_score, stored_rules
 from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
 
@@ -172,15 +174,19 @@ def _first_message(error: ValidationError) -> str:
     return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
+def _bare(names: Iterable[str]) -> set[str]:
+    return {name.partition("@")[0] for name in names}
+
+
 OFFLINE = Rule(
     name="offline",
     evaluators=("groundedness", "context_utilization", "citation_check", "refusal"),
     rate=1.0,
     source="built-in",
 )
-"""The rule without configuration: checks that need neither judge nor key."""
+"""The rule beside all others, unless `offline` is false: checks that need neither judge nor key."""
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
-"""The second built-in rule where a judge is configured and no rule is."""
+"""The second built-in rule where a judge is configured and no rule is: it spends money."""
 
 
 class Rules:
@@ -203,11 +209,13 @@ class Rules:
         fixed = tuple(self._of_file(settings, number) for number in range(len(settings.rule)))
         for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
             raise SettingsError(f"rule {name!r} is in {file} and in the store: rename one, or delete the stored one")
-        judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
+        ours = _bare(name for rule in fixed for name in rule.evaluators)
+        free = tuple(name for name in OFFLINE.evaluators if name not in ours and settings.offline)
+        offline = (OFFLINE.changed(evaluators=free),) if free else ()
+        judged = (DEFAULT_JUDGED,) if settings.judge.model and not fixed else ()
 
         def apply() -> None:
-            self._file, self._fixed = file, fixed
-            self._built_in = () if fixed else (OFFLINE, *judged)
+            self._file, self._fixed, self._built_in = file, fixed, (*offline, *judged)
 
         return apply
 
@@ -228,9 +236,18 @@ class Rules:
 
     def effective(self) -> Sequence[Rule]:
         """Return the rules in force now; the sampler reads them before every decision."""
-        stored = {rule.name for rule in self._stored}
-        built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
+        taken = self._deleted | {rule.name for rule in (*self._fixed, *self._stored)}
+        built_in = (rule for rule in self._built_in if rule.name not in taken)
         return (*built_in, *self._fixed, *self._stored)
+
+    def evaluated(self) -> set[str]:
+        """Return the evaluators that the rules in force evaluate."""
+        return _bare(name for rule in self.effective() if is_active(rule) for name in rule.evaluators)
+
+    def earlier(self) -> Sequence[set[str]]:
+        """Return the evaluators of every set of rules that decided, oldest first."""
+        sets = [json.loads(text)["rules"] for text in self._store.read(KNOWN_RULES).values]
+        return [_bare(name for rule in rules for name in rule["evaluators"]) for rules in sets]
 
     def budgets(self) -> dict[str, float]:
         """Return the daily budgets of the rules that have one, by name."""

@@ -237,6 +237,8 @@ class Settings(Section):
     lead: str | None = None
     """The evaluator that pages, alerts and assistants name first. None: a judge's, else a local model's, else the
     built-in check, by the rules."""
+    offline: bool = True
+    """Whether the free checks run on everything, beside your rules. A rule decides about the checks that it names."""
     collector: CollectorSettings = CollectorSettings()
     judge: JudgeSettings = JudgeSettings()
     prices: dict[str, Price] = {}

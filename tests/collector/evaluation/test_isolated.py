@@ -271,6 +271,7 @@ def test_sys_exit_at_import_is_a_mistake_of_the_file(tmp_path: Path) -> None:
 
 
 CONFIGURATION = """
+offline = false
 [collector]
 settle_s = 0
 
@@ -359,7 +360,7 @@ def test_a_served_collector_scores_with_everything_of_a_user(
     )
     names = ("says", "asking", "tone", "theirs")
     config = Path(configured(tmp_path, *names))
-    config.write_text(f'[judge]\nmodel = "{model.url}#judge"\n{config.read_text()}')
+    config.write_text(f'{config.read_text()}[judge]\nmodel = "{model.url}#judge"\n')
     files = [str(path) for path in (users, tmp_path / "judging.py", tmp_path / "tone.yaml")]
     loads = [argument for path in files for argument in ("--load", path)]
     with Served(tmp_path / "t.duckdb", "--config", str(config), *loads) as served:

@@ -106,7 +106,7 @@ def collecting(folder: Path, configuration: str) -> Iterator[Client]:
     path = folder / "ragpulse.toml"
     path.write_text(f'[collector]\nsettle_s = 0\nport = 0\ndb = "{folder / "ragpulse.duckdb"}"\n{configuration}')
     create_empty(folder / "ragpulse.duckdb")
-    running = Collector(load_settings(path, {}))
+    running = Collector(load_settings(path, {}).model_copy(update={"offline": False}))
     running.start()
     try:
         yield connect(running.url)

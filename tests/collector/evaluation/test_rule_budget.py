@@ -113,6 +113,7 @@ def test_wrong_budgets_are_refused_by_name(tmp_path: Path) -> None:
 
 
 CONFIG = """
+offline = false
 [collector]
 settle_s = 0
 [judge]
@@ -134,6 +135,7 @@ rate = 1
 
 
 OWN_JUDGE = """
+offline = false
 [collector]
 settle_s = 0
 [judge]
