@@ -133,6 +133,8 @@ CLIENTS = {
     "ai6": Client(("ai@6", "@ai-sdk/openai@3", *OTEL_NODE), "ask_ai.mjs"),
     "ai7": Client(("ai@7", "@ai-sdk/openai@4", "@ai-sdk/otel", *OTEL_NODE), "ask_ai.mjs"),
 }  # fmt: skip
+
+
 class Capture:
     """An OTLP endpoint that records requests to each path that ends in `/traces`; Langfuse's SDK has its own path."""
 
