@@ -1,6 +1,7 @@
 """What only templates print, and the filters of templates; figures and times are `ragpulse_collector.words`."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -72,6 +73,17 @@ def no_answer(trace: TraceRow) -> str:
     return "ended in an error" if trace.error else "no answer recorded"
 
 
+def around(text: str | None, words: str | None, length: int, room: int) -> list[str]:
+    """A text from its first word of a search on, if that lies behind `room` characters; every second part is a word."""
+    named = [re.escape(quoted or word) for quoted, word in re.findall(r'"([^"]+)"|([^\s"]+)', words or "")]
+    pattern, start = re.compile(f"({'|'.join(named)})" if named else r"(\Z)", re.IGNORECASE), 0
+    found = pattern.search(text or "")
+    if found and found[0] and text and found.end() > room:
+        start = max(text.rfind(" ", 0, max(0, found.start() - room // 4)) + 1, found.start() - room)
+    part = ("…" if start else "") + snippet((text or "")[start:], length)
+    return pattern.split(part) if named else [part]
+
+
 def as_judged(name: str, score: Judged) -> Judged:
     """A score as pages mark it: a thumb up or down passes or fails an answer like a check."""
     is_thumb = name.removeprefix("feedback:") == "thumbs"
@@ -97,11 +109,11 @@ def readable(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
-TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
+TEMPLATE_FILTERS: dict[str, Callable[..., str | list[str]]] = {
     show.__name__: show
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, zoned, typed,
         estimate, rests_on, snippet, worded, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted,
-        spaced, readable, urlencode, no_answer, iso, half_width,
+        spaced, readable, urlencode, no_answer, iso, half_width, around,
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -24,7 +24,9 @@ from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.api.http import unexpected
 from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.operations.rules import EvaluatorList
+from ragpulse_collector.operations.traces import TracePage
 from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.figures import count
 from ragpulse_collector.words.times import address_time, placed
 
 __all__ = [
@@ -74,6 +76,8 @@ ZONE_COOKIE: Final = "tz"
 """The zone that a person chose."""
 DEFAULT_RANGE: Final = "-24h"
 ALL_TIME: Final = "-3650d"
+LONGER: Final = (("-7d", "in 7 days"), ("-30d", "in 30 days"), (ALL_TIME, "of all time"))
+"""Ranges that are offered where one is empty, and words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +138,13 @@ class View:
     def json_url(self, operation: str, /, **changes: Any) -> str:
         """Return a link to an operation of the API under this view, ungrouped unless `group_by` is named."""
         return self.url(f"/api/v1/{operation}", **{"back": None, "group_by": None, **self._zone, **changes})
+
+
+class LongerRange(NamedTuple):
+    """A range that holds something where the one asked for holds nothing: `80 in 7 days`."""
+
+    start: str
+    words: str
 
 
 def link(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
@@ -280,6 +291,15 @@ class Site:
         answer: EvaluatorList = await self.api("GET evaluators", {})
         names = [evaluator.name for evaluator in answer.evaluators if evaluator.online]
         return sorted(names, key=lambda name: (name != answer.lead, name))
+
+    async def longer_range(self, view: View, own: Mapping[str, str]) -> LongerRange | None:
+        """Return the shortest longer range with traces that pass the filters; None without any."""
+        filters = {name: value for name, value in {**view.params(), **own}.items() if name != "to"}
+        for start, words in LONGER:
+            page: TracePage = await self.api("GET traces", {**filters, "from": start, "limit": 1, "total": "true"})
+            if page.total:
+                return LongerRange(start, f"{count(page.total)} {words}")
+        return None
 
     def linked(self, page: str) -> str:
         """Put the root path before the page's own links; texts escape their quotes, so they cannot look like a link."""

@@ -114,6 +114,66 @@ def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
     browser.visit(site, wide, width=2560)
 
 
+WIDTHS = (400, 1024, 1041, 1200, 1280, 1366, 1437, 1440)
+OUTSIDE = """async () => {
+  const outside = [];
+  for (const menu of document.querySelectorAll("main details.menu")) {
+    menu.open = true;
+    await new Promise((done) => setTimeout(done, 20));
+    const panel = menu.querySelector(".panel");
+    for (const part of [panel, ...panel.querySelectorAll("button, input, a")]) {
+      part.scrollIntoView({ block: "nearest" });
+      const box = part.getBoundingClientRect();
+      if (box.left < 0 || box.right > document.documentElement.clientWidth || box.bottom > innerHeight + 1) {
+        outside.push(`${menu.innerText.slice(0, 12)}: ${part.outerHTML.slice(0, 60)}`);
+      }
+    }
+    menu.open = false;
+  }
+  return outside;
+}"""
+
+
+def test_menus_stay_in_the_window(browser: Browser, site: str) -> None:
+    """Every button of a menu is reached, wherever the menu stands at that width; also without scripts."""
+
+    def steps(visit: Visit) -> None:
+        for path in ("/", "/traces", "/alerts", TRACE):
+            visit.open(path)
+            for width in WIDTHS:
+                visit.page.set_viewport_size({"width": width, "height": 700})
+                assert visit.page.evaluate(OUTSIDE) == [], (path, width)
+
+    def plain(visit: Visit) -> None:
+        visit.page.goto(f"{site}/traces")
+        visit.page.locator("[data-filter-menu] summary").click()
+        apply = visit.page.get_by_role("button", name="Apply").bounding_box()
+        assert apply["x"] + apply["width"] <= 1280
+
+    browser.visit(site, steps)
+    browser.visit(site, plain, width=1280, js=False)
+
+
+@pytest.mark.parametrize(("width", "scores"), [(1024, 2), (1280, 2), (1366, 2), (1440, 2), (1800, 3)])
+def test_the_list_fits_its_window(browser: Browser, site: str, width: int, scores: int) -> None:
+    """A question has 320 pixels; latency and cost are whole; the facets fold away where they would take the room."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/traces")
+        row = visit.page.locator("tr[data-row]").nth(1)
+        assert row.locator(".question").bounding_box()["width"] >= 320
+        assert visit.page.locator("thead .clip-head:visible").count() == scores
+        table = visit.page.locator("main .scroll").bounding_box()
+        for name in ("Latency", "Cost"):
+            head = visit.page.locator("thead th", has_text=name).bounding_box()
+            assert head["x"] + head["width"] <= table["x"] + table["width"] + 1, name
+        assert visit.page.locator(".facets > .facets").is_visible() == (width >= 1440)
+        visit.open(f"{TRACE}#spans")
+        assert visit.page.locator(".waterfall").bounding_box()["width"] > 0.85 * (width - 260)
+
+    browser.visit(site, steps, width=width)
+
+
 def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
     """The lift, by which the rows are ordered, stands in the window; so do both buttons of a label, side by side.
 

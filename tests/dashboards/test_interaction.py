@@ -255,7 +255,9 @@ def test_a_page_is_not_read_before_the_last_answer(browser: Browser, path: str) 
         browser.visit(base, steps)
 
 
-def test_pages_that_wait_need_no_reload(browser: Browser, base: str, api: FakeApi) -> None:
+def test_pages_that_wait_need_no_reload(
+    browser: Browser, base: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A finished replay shows its result, Health and Alerts what is true now, an empty page the first span."""
     run = next(run["run_id"] for run in api.get_replays({})["replays"] if run["status"] == "running")
 
@@ -272,7 +274,8 @@ def test_pages_that_wait_need_no_reload(browser: Browser, base: str, api: FakeAp
         visit.page.locator(".monitor:first-of-type .state", has_text="ok").wait_for()
         assert not visit.page.locator(".badge").count()
         visit.open("/health")
-        api.get_status = lambda params, of=api.get_status: of(params) | {"version": "9.9.9"}  # type: ignore[method-assign]
+        of = FakeApi.get_status
+        monkeypatch.setattr(FakeApi, "get_status", lambda self, params: of(self, params) | {"version": "9.9.9"})
         visit.page.get_by_text("ragpulse 9.9.9").wait_for()
         api.young = False
 

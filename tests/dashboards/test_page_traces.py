@@ -3,10 +3,47 @@
 import csv
 import io
 import re
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
+
+import pytest
 
 from .fake_api import FakeApi
 from .reading import client, text_of
+
+
+@pytest.mark.parametrize(
+    ("search", "marked"),
+    [
+        ("NEEDLE", ["needle", "needle", "Needle"]),
+        ('"needle in it"', ["needle in it"]),
+        ("needle <b>", ["needle", "&lt;b&gt;", "needle", "Needle"]),
+        ("(needle", ["(needle"]),
+        ("user-0", ["user-0"]),
+    ],
+)
+def test_a_search_shows_what_it_found(search: str, marked: list[str]) -> None:
+    """However far behind the beginning of the question or the answer the words are, or in which id."""
+
+    class Found(FakeApi):
+        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_traces({name: value for name, value in params.items() if name != "q"})
+
+    api = Found()
+    texts = {"query": "word " * 60 + "needle in it <b>(needle", "response": "more " * 400 + "Needle."}
+    api.rows = [api.rows[0] | texts]
+    html = client(api).get("/traces", params={"q": search}).text
+    assert re.findall(r"<mark>(.*?)</mark>", html) == marked
+
+
+def test_an_empty_range_offers_the_next_that_is_not() -> None:
+    """With the number of traces in it, under the same filters."""
+    api = FakeApi()
+    api.rows = api.rows[20:]
+    html = unescape(client(api).get("/traces?from=-1h&model=gpt-5-mini").text)
+    assert re.search(r'in this range: <a href="/traces\?model=gpt-5-mini&from=-7d">30 in 7 days</a>', html)
+    assert "in this range" not in text_of(client(FakeApi(empty=True)).get("/traces?from=-1h").text)
 
 
 def test_trace_list_pages_and_keeps_filters() -> None:

@@ -186,11 +186,14 @@ def spaced(value: Any) -> str:
 
 
 def snippet(value: Any, length: int = 120) -> str:
-    """The beginning of a text with white space folded and direction controls made visible."""
+    """The beginning of a text, cut between words, with white space folded and direction controls made visible."""
     if value is None:
         return ""
     text = worded(" ".join(str(value)[: length * 4].translate(_CONTROLS).split()) or str(value)[:1])
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    if len(text) <= length:
+        return text
+    space = text.rfind(" ", 0, length)
+    return text[: space if 3 * space > 2 * length else length - 1].rstrip() + "…"
 
 
 def worded(value: Any) -> str:

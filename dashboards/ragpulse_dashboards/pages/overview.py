@@ -114,6 +114,7 @@ async def overview(site: Site, request: Request) -> Response:
         "decline": decline(answer),
         "extra": {"corrected": "true"} if corrected else {},
         "age_s": _age(answer),
+        "max_age": max_age,
         "coverage_of": {row.evaluator: row for row in answer.coverage},
         "tables": "whole" in query,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,

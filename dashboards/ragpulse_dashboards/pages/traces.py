@@ -86,6 +86,7 @@ async def traces(site: Site, request: Request) -> Response:
         "outcomes": OUTCOMES,
         "page": page,
         "owners": owners,
+        "longer": None if page.traces or live or own.get("cursor") else await site.longer_range(view, own),
         "evaluators": _evaluators(page.traces, own.get("evaluator")),
     }
     return site.render(request, "traces.html", context)

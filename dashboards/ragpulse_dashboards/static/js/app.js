@@ -84,6 +84,15 @@ function prepare(root) {
   }
 }
 prepare(document);
+
+/** An opened menu stays in the window, wherever its button is. */
+document.addEventListener("toggle", ({ target }) => {
+  const panel = target.matches("details.menu[open]") && target.querySelector(".panel");
+  if (!panel) return;
+  panel.style.translate = "";
+  const { left, right } = panel.getBoundingClientRect();
+  panel.style.translate = `${Math.max(Math.min(0, root.clientWidth - 12 - right), 12 - left)}px`;
+}, true);
 document.addEventListener("loaded", (event) => prepare(event.target));
 
 // The zone of all times: the server renders them; a choice is remembered in a cookie.
