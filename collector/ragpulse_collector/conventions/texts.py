@@ -14,6 +14,7 @@ from ragpulse import shapes
 from ragpulse._reading.replies import (
     error_in,
     is_call,
+    is_nothing,
     last_question,
     last_reply,
     message_fields,
@@ -42,7 +43,6 @@ _ENVELOPE_KEYS = frozenset({
 """Keys of a provider's own reply, which a model does not write."""
 _WITH_DATA = ("tool", "guardrail", "evaluator")
 """Kinds whose result may be any JSON."""
-_NOTHING = re.compile(shapes.NOTHING_TEXTS)
 _MAX_DEPTH = 6
 _USUAL_KEYS = frozenset({"role", "parts", "finish_reason"})
 
@@ -114,7 +114,7 @@ def _response_of(value: Any, span: SpanView, *, wraps: bool) -> Any:
     if content is None:
         return plain(value, "response") if type(value) is str and value else None
     may_be_empty = content in ({}, []) and (span.kind in _WITH_DATA or (span.kind == "llm" and not wraps))
-    if _is_nothing(content, "response") and not may_be_empty:
+    if is_nothing(content) and not may_be_empty:
         return Result(None, reason=missing_reason(content, ()) or shapes.NOTHING)
     if not wraps and type(content) is not str and not _is_envelope(content):
         return _json(value, content, "response")
@@ -146,7 +146,7 @@ def or_json(read: Read) -> Read:
 
     def read_or_json(value: Any, span: SpanView) -> Any:
         result, content = read(value, span), parsed(value)
-        if result is not None or content is None or _is_nothing(content, "query"):
+        if result is not None or content is None or is_nothing(content, query=True):
             return result
         is_state = type(content) is dict and not shapes.STATE_KEYS.isdisjoint(content)
         return _unreadable("query") if is_state else _json(value, content, "query")
@@ -244,23 +244,9 @@ def _no_text(text: str, field: str) -> Result | None:
     """Return why a text is none: it was withheld, or it stands for nothing."""
     if text in shapes.WITHHELD_TEXTS:
         return Result(None, reason=shapes.WITHHELD)
-    if not _is_nothing(text, field):
+    if not is_nothing(text, query=field == "query"):
         return None
     return Result(None, reason=shapes.NOTHING if field == "response" else None)
-
-
-def _is_nothing(content: Any, field: str, depth: int = 0) -> bool:
-    """Return whether there is no value in JSON: only null, empty objects and lists, and texts that stand for nothing.
-
-    Of a query the empty text and empty arguments are nothing, too.
-    """
-    if isinstance(content, str):
-        is_empty = field == "query" and not content.strip("[](){}, ")
-        return is_empty or _NOTHING.fullmatch(content) is not None
-    if isinstance(content, (dict, list)) and depth < _MAX_DEPTH:
-        values = content.values() if isinstance(content, dict) else content
-        return all(_is_nothing(value, field, depth + 1) for value in values)
-    return content is None
 
 
 def _unreadable(field: str, reason: str | None = None) -> Result:

@@ -87,6 +87,14 @@ def _agent_framework_update(update: Any) -> Any:
             "usage": usages or None, "id": update.response_id}  # fmt: skip
 
 
+def _google_event(event: Any) -> Any:
+    """What a tool returned has the user's role in its content; a part of a stream is followed by the whole."""
+    of_tool = value_of(event.content, "role") == "user"
+    role = "user" if event.author == "user" else "tool" if of_tool else "assistant"
+    return {"role": role, "content": event.content, "id": event.id, "model": value_of(event, "model_version"),
+            "usage": None if event.partial else event.usage_metadata}  # fmt: skip
+
+
 def _xai_reply(reply: Any) -> Any:
     """A response or a chunk; the objects around its messages of Protocol Buffers have properties alone."""
     parts = ("content", "tool_calls", "usage", "finish_reason", "service_tier", "cost_usd", "id")
@@ -157,11 +165,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
          "agno.BaseTeamRunEvent", "agno.BaseWorkflowRunOutputEvent", "claude_agent_sdk.SystemMessage"),
         lambda event: {},  # it says nothing
     ),
-    # The content has a role, too; a part of a stream is followed by the whole.
-    "google.Event": lambda event: {
-        "author": event.author, "content": event.content, "usage": event.usage_metadata, "id": event.id,
-        "model": value_of(event, "model_version"),
-    },
+    "google.Event": _google_event,
     "ag2.AgentReply": _ag2_reply,
     "claude_agent_sdk.AssistantMessage": _claude_message,
     "claude_agent_sdk.UserMessage": lambda message: {"role": "user", **vars(message)},
@@ -298,7 +302,9 @@ def _generated(result: dict[str, Any]) -> dict[str, Any]:
         return result
     read, written = first.get("input_token_count"), first.get("generated_token_count")
     return {
-        **result, **first, "stop_reason": first.get("completionReason") or first.get("stop_reason"),
+        **first,
+        "model": result.get("model_id"),
+        "stop_reason": first.get("completionReason") or first.get("stop_reason"),
         "usage": {"input_tokens": result.get("inputTextTokenCount", read),
                   "output_tokens": first.get("tokenCount", written)},
     }  # fmt: skip

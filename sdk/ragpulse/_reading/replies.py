@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from ragpulse import shapes
 
-from .openers import STRUCTURED, opened
-from .values import fields_of, is_repr, json_or_none, parsed, value_of
+from .openers import STRUCTURED, opened, whole_result
+from .values import TEXT_IS_ODD, fields_of, is_repr, json_or_none, parsed, value_of
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signature")
@@ -90,6 +90,8 @@ class Said:
         elif items and all(map(_is_chunk, items)):
             for item in items:
                 self.adds(item)
+        elif items and type(items[-1]) is dict and (whole := whole_result(items[-1])) is not None:  # states of a graph
+            self.adds(whole)
         else:
             self._messages([message_fields(item) for item in items], key)
 
@@ -146,7 +148,7 @@ class Said:
                 continue
             if key == "raw" and type(value) is not str:  # LlamaIndex: the provider's own reply
                 continue
-            if type(value) is str and value and value[0] != "<":
+            if type(value) is str and value and value[0] not in TEXT_IS_ODD:
                 self.texts.append(value)
             else:
                 self.adds(value, key)
@@ -374,6 +376,19 @@ def piece_in(value: dict[str, Any]) -> str | None:
     return piece if isinstance(piece, str) else None
 
 
+def is_nothing(value: Any, *, query: bool = False, depth: int = 0) -> bool:
+    """Whether there is no value in plain values: only None, empty objects and lists, and texts that stand for nothing.
+
+    Of a query the empty text and empty arguments are nothing, too.
+    """
+    if isinstance(value, str):
+        return (query and not value.strip("[](){}, ")) or (value[:1] != "<" and is_repr(value))
+    if isinstance(value, (dict, list)) and depth < _MAX_DEPTH:
+        values = value.values() if isinstance(value, dict) else value
+        return all([is_nothing(item, query=query, depth=depth + 1) for item in values])
+    return value is None
+
+
 # --- replies without text --------------------------------------------------------------------------------------------
 def missing_reason(result: Any, calls: Sequence[Call]) -> str | None:
     """Why a reply has no text: it calls tools, was filtered, refused or cut, or has no choice; None if unknown."""
@@ -389,6 +404,14 @@ def missing_reason(result: Any, calls: Sequence[Call]) -> str | None:
             return reason
     is_empty = any([fields.get(key) == [] for key in ("choices", "candidates", "generations")])
     return shapes.NO_CHOICE if is_empty else None
+
+
+def unsaid_reason(reply: Any, calls: Sequence[Call]) -> str | None:
+    """As `missing_reason`, of a whole reply, whose answer may be null."""
+    fields = fields_of(reply)
+    answers = [fields[key] for key in shapes.ANSWER_KEYS if key in fields and key not in shapes.WRAPPER_KEYS]
+    is_unsaid = is_nothing(answers) if answers else is_nothing(reply)
+    return missing_reason(reply, calls) or (shapes.NOTHING if is_unsaid else None)
 
 
 def _endings(fields: Fields) -> Iterator[Fields]:

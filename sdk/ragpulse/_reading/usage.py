@@ -15,7 +15,7 @@ from typing import Any
 from ragpulse import _names as names
 
 from .figures import Meaning, figures_in, meaning
-from .openers import is_run, messages_of_update, opened
+from .openers import is_run, messages_of_update, opened, whole_result
 from .replies import Fields, first_of, message_fields, turn_of
 from .values import fields_of, value_of
 
@@ -71,7 +71,7 @@ _INSTRUMENTED = {
 _INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MODEL)
 _COUNT = re.compile("[Tt]oken|eval_count")
 _MAX_NAMES = 50
-_MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
+_MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId", "model_id")
 _RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "message_id", "response_id", "responseId", "provider_response_id")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics", "usage_details")
@@ -102,7 +102,12 @@ def facts_in(reply: Any, result: Any) -> Facts:
     messages = reply if isinstance(reply, list) else fields_of(reply).get("messages")
     if isinstance(messages, list):
         calls = Calls()
-        calls.add_turn(messages)
+        wholes = [whole_result(item) if type(item) in (dict, tuple) else None for item in messages]
+        if any([whole is not None for whole in wholes]):  # the items of a stream
+            for item, whole in zip(messages, wholes, strict=True):
+                calls.add(item if whole is None else whole)
+        else:
+            calls.add_turn(messages)
         facts.update(calls.total())
     return facts
 

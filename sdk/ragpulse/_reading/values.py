@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from ragpulse.shapes import OBJECT_REPR
+from ragpulse.shapes import NOTHING_TEXTS, OBJECT_REPR
 
 _MAX_NODES = 5_000
 _MAX_JSON_TEXT = 1_048_576
@@ -30,6 +30,10 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
 """Names of the media type beside `data`: an image, audio or a file in base64."""
 _REPR = re.compile(OBJECT_REPR)
+_NOTHING = re.compile(NOTHING_TEXTS)
+_NOTHING_BEGINS = frozenset("nu[")
+TEXT_IS_ODD = frozenset("<nu[")
+"""How a text begins that may stand for a value without a text (`is_repr`)."""
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -209,8 +213,10 @@ def json_or_none(value: Any) -> JsonText | None:
 
 
 def is_repr(text: str) -> bool:
-    """Whether a text is Python's spelling of an object: `<generator object answer at 0x7f>`, `<builtins.generator>`."""
-    return text[:1] == "<" and text[-1:] == ">" and len(text) < 1000 and _REPR.fullmatch(text) is not None
+    """Whether a text is the spelling of a value that has none: `<generator object answer at 0x7f>`, `null`, ..."""
+    if text[:1] == "<":
+        return text[-1:] == ">" and len(text) < 1000 and _REPR.fullmatch(text) is not None
+    return text[:1] in _NOTHING_BEGINS and _NOTHING.fullmatch(text) is not None
 
 
 def plain(value: Any) -> Any:

@@ -12,9 +12,9 @@ from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import RecordedDocument, documents_in, with_candidate_texts
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import Said, error_in, missing_reason, said_of
+from ragpulse._reading.replies import Said, error_in, is_nothing, said_of, unsaid_reason
 from ragpulse._reading.usage import Facts, facts_in, usage_facts
-from ragpulse._reading.values import bounded, json_or_none, type_name
+from ragpulse._reading.values import TEXT_IS_ODD, bounded, json_or_none, plain, type_name
 
 from .credentials import is_secret_name
 from .frameworks.crews import CREWS, is_crews
@@ -158,7 +158,7 @@ class Capture:
                 recording.query = bounded(value)
             elif self.kind in _QUESTION_KINDS or isinstance(value, list):
                 put_question(recording, value)
-            elif value is not None:
+            elif not (self.kind == "agent" and is_nothing(plain(value), query=True)):
                 recording.query = json_or_none(value)
         if self._top_k is not None:
             top_k = self._top_k(args, kwargs)
@@ -229,9 +229,9 @@ class Capture:
             self.report_unread(recording, value, "response")
 
     def _response(self, recording: Recording, reply: Any, result: Any) -> None:
-        if result is None or self.kind == "embedding":
+        if self.kind == "embedding" or (result is None and self.kind not in TEXT_KINDS):
             return
-        if type(result) is str and result[:1] != "<":  # a text; not the repr of an object
+        if type(result) is str and result[:1] not in TEXT_IS_ODD:
             recording.response = bounded(result)
         elif self.kind in TEXT_KINDS:
             self._reply(recording, reply, result)
@@ -244,7 +244,7 @@ class Capture:
         text = said.text
         error = None if text else error_in(reply)
         if error is None:
-            self.reply(recording, said, None if text else missing_reason(reply, said.calls), result)
+            self.reply(recording, said, None if text else unsaid_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
         if self.kind == "rag":

@@ -10,6 +10,7 @@ from ragpulse._reading.replies import (
     call_in,
     calls_of,
     is_call,
+    is_nothing,
     is_text,
     last_question,
     question_in,
@@ -52,6 +53,8 @@ def put_output_messages(recording: Recording, text: str | None, calls: list[Call
 
 def put_question(recording: Recording, value: Any) -> None:
     """Records a query that is no text: the user's last message, the question in a state, else JSON of plain values."""
+    if is_nothing(value, query=True):
+        return
     messages = to_messages(value) if isinstance(value, list) else None
     if messages is not None:
         recording.put_text(names.INPUT_MESSAGES, to_json(messages))
