@@ -119,3 +119,11 @@ def _texts(module: Path) -> Iterator[str]:
             yield "".join(map(str, parts))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in within:
             yield node.value
+
+
+def test_a_missing_id_is_no_user() -> None:
+    """`hash(NULL)` is a number: as a cluster, all requests without a session would be one."""
+    hashed = re.compile(r"(?<!THEN )hash\((?:user_id|session_id|query)\)")
+    found = [path.name for path in COLLECTOR.rglob("*.py") for text in _texts(path)
+             if hashed.search(text) and "query IS NOT NULL" not in text]  # fmt: skip
+    assert found == []

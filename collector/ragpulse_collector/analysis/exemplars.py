@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -16,7 +17,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.traffic import NAMES, traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER, KEPT
+from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, KEPT
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
 from ragpulse_collector.store.views import UNCLEAR
@@ -150,7 +151,7 @@ Members = dict[Key, set[int]]
 """The requests, by their place, that have an attribute value."""
 
 
-def requests_of(store: Store, metric: str, query: Query) -> tuple[list[ChartedRequest], Members]:
+def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[ChartedRequest], Members]:
     """Return the requests of a range, at most a random sample of 20,000, and which of them have each attribute."""
     family, _, evaluator = metric.partition(":")
     scored = bool(evaluator) and family in MEASURES
@@ -218,6 +219,18 @@ def _bad(
     if limit == ordered[-1]:  # most are equal: the others
         return lambda value, _: value < limit if scored else value > limit
     return lambda value, _: value <= limit if scored else value >= limit
+
+
+def told_apart(rows: Sequence[ChartedRequest], *parts: Iterable[int]) -> Sequence[ChartedRequest]:
+    """Return the rows, each its own cluster where a few users have nearly all of a part: one alone has no error."""
+    for part in parts:
+        by_user = defaultdict[int, float](float)
+        for index in part:
+            by_user[rows[index].cluster] += rows[index].weight
+        weights = by_user.values()
+        if math.fsum(weights) ** 2 < ENOUGH_USERS * math.fsum(weight * weight for weight in weights):
+            return [row._replace(cluster=index) for index, row in enumerate(rows)]
+    return rows
 
 
 def _members(columns: Sequence[Sequence[Any]]) -> Members:

@@ -13,7 +13,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.exemplars import MOST_ROWS, VERDICT, ChartedRequest, Key, Members, requests_of
+from ragpulse_collector.analysis.exemplars import (
+    MOST_ROWS,
+    VERDICT,
+    ChartedRequest,
+    Key,
+    Members,
+    requests_of,
+    told_apart,
+)
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter
@@ -322,9 +330,9 @@ def explain(
     are compared with others after it: before it they would say what changed, not what fails. Attributes are in order of
     lift, those that may be chance last; `explained_by` names an earlier attribute without which an attribute is not
     more common. Shares are weighted by 1/pi where the metric is sampled. p is that of a two-proportion test (of few
-    requests Fisher's) on effective numbers, in which requests of one user are dependent and few users prove nothing; it
-    is adjusted for all values that so many requests have that they could be found (Benjamini-Hochberg). Over 20,000
-    requests a random sample is read.
+    requests Fisher's) on effective numbers, in which requests of one user are dependent and few of many users prove
+    nothing (of fewer than five in all each request stands alone). It is adjusted for all values that so many requests
+    have that they could be found (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
     span = around(store, query, at) if at else None
     query, box = span or query, replace(box, first=at) if at else box
@@ -337,6 +345,7 @@ def explain(
     bad = bad or bool(span and metric.startswith("error"))
     selected = {index for index in inside if rows[index].bad or not bad}
     others = set(range(len(rows))) - selected
+    rows = told_apart(rows, range(len(rows)))
     if bad:
         others = {index for index in (inside if span else others) if rows[index].bad is False}
     differ = bool(selected and others)

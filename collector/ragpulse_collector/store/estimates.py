@@ -28,8 +28,10 @@ CLUSTER = f"CASE WHEN user_id IS NOT NULL THEN hash(user_id) ELSE {_SESSION} END
 """Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own.
 
 `hash(NULL)` is not NULL: a missing id would be one user of very many requests."""
+ENOUGH_USERS = 5
+"""With a smaller effective number of clusters there is no interval."""
 FINER = (_SESSION, _ALONE)
-"""The same for a team so small that its users have no interval: sessions, then each answer alone."""
+"""CLUSTER for a team of fewer users that shall have one: sessions, then each answer alone."""
 IDENTIFIED = "(CASE WHEN user_id IS NOT NULL THEN 2 WHEN session_id IS NOT NULL THEN 1 ELSE 0 END)::UTINYINT"
 """What a row of `raw.trace_facts` says of whose answer it is: 2 its user, 1 its session only, 0 nothing."""
 
@@ -82,7 +84,7 @@ def _variance(far: str) -> str:
     )
 
 
-_KINDS = """
+_KINDS = f"""
         kinds AS (
             SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, clusters >= n AS alone,
                    CASE WHEN clusters > 1 THEN error / (1 - largest) ELSE error END AS shown,
@@ -91,7 +93,7 @@ _KINDS = """
                                                       / (variance * (1 - own)))) END AS rho,
                    alone AND squares * 0.7 * n <= 1 AS alike, alike AND NOT graded AS simple,
                    student_975(greatest(1.0, round(1 / cluster_squares - 1, 3))) AS t,
-                   NOT alone AND 1 / cluster_squares < 5 AS few
+                   NOT alone AND 1 / cluster_squares < {ENOUGH_USERS} AS few
             FROM spread),"""
 """Which interval fits: the kind of scores and users, and how alike the answers of a user are (`rho`)."""
 _SHARES = f"""

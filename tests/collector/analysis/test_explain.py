@@ -553,6 +553,20 @@ def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -
     assert found["p_adjusted"] > 0.05
 
 
+@pytest.mark.parametrize(("users", "sure"), [(1, True), (4, True), (20, False)])
+def test_explain_names_the_cause_in_a_small_team_too(store: EmbeddedStore, users: int, sure: bool) -> None:
+    """Where a few users ask everything, each request stands alone; one user of twenty proves nothing."""
+    units = Units(store)
+    for number in range(400):
+        failed = number % 20 == 0
+        facts = {"user_id": f"u{number % users}", "model": "b" if failed else "a", "error": failed}
+        units.unit(number, **facts)
+    units.save()
+    told = ask(store, "explain", {"metric": "error_rate", "bad": True, **DAY}, clock=now)["attributes"]
+    (found,) = (one for one in told if (one["attribute"], one["value"]) == ("model", "b"))
+    assert (found["p_adjusted"] <= 0.05) is sure
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_planted_document_comes_first_among_rare_ones(store: EmbeddedStore, seed: int) -> None:
     """Five documents have 60 answers, 55 have two, nine of ten pass; the bad one has 30, of which two in five pass."""

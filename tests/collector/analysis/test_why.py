@@ -319,3 +319,24 @@ def test_a_random_document_is_not_guilty_of_a_version_that_retrieves_twenty(stor
     assert [(one["attribute"], one["value"]) for one in guilty if one["lift"] is None or one["lift"] > 1] == [
         ("prompt_version", "v7")
     ]
+
+
+@pytest.mark.parametrize("ids", [{"session_id": "s"}, {"user_id": "u", "session_id": "s"}])
+@pytest.mark.parametrize("metric", ["latency_p50", "quality:check", "error_rate"])
+def test_one_user_alone_has_an_error(store: EmbeddedStore, metric: str, ids: dict[str, str]) -> None:
+    """Nothing changed but by chance: not even a fifth of the requests; and what is worse for one user is sure."""
+    chance = random.Random(7)
+
+    def same(number: int, one: Request) -> Request:
+        return replace(one, more=ids, error="Timeout" if chance.random() < 0.2 else None)
+
+    plant(store, same, before=same)
+    change = why(store, metric)
+    assert change["change"]["lo"] < 0.0 < change["change"]["hi"]
+    assert change["parts"] == []
+    for worse, time in (("trace_facts SET error = true, latency_ms = latency_ms + 400", "start_time"),
+                        ("scores SET normalized = 0.2", "request_time")):  # fmt: skip
+        sql = f"UPDATE raw.{worse} WHERE {time} >= TIMESTAMP '{T0}'"
+        store.write(lambda tx, sql=sql: tx.execute(sql)).result()
+    change = why(store, metric)["change"]
+    assert change["lo"] * change["hi"] > 0.0

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from datetime import datetime
 from typing import NamedTuple
 
-from ragpulse_collector.analysis.exemplars import VERDICT, ChartedRequest, Key
+from ragpulse_collector.analysis.exemplars import VERDICT, ChartedRequest, Key, told_apart
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.why.means import CHANCE, LEAST, is_sure
 from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter, Explained, uncertain
@@ -80,6 +80,7 @@ def values_change(rows: Sequence[ChartedRequest], owners: Owners, query: Query, 
     """
     late = {index for index, row in enumerate(rows) if row.time >= at}
     whole = _Halves(set(range(len(rows))) - late, late)
+    rows = told_apart(rows, *whole)
     move = _combined(rows, [(1, whole.after), (-1, whole.before)]) if all(whole) else None
     before, after = (one.mean if one.n else None for one in whole.sums(rows))
     return BeforeAfter(

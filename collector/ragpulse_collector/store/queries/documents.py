@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.records import UNSAID
-from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
+from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, FINER, WEIGHT
 from ragpulse_collector.store.protocol import Rows, Store, Within
 from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_collector.store.views import SOURCE
@@ -342,7 +342,7 @@ _MEANS = """
         SELECT name, late, sum(s) / any_value(sides.n) AS mean, sum(s * s) AS ss, sum(s * users.n) AS sn,
                any_value(nn) AS nn, any_value(sides.n) AS n
         FROM sums JOIN users USING (late, cluster) JOIN sides USING (late) GROUP BY name, late)
-    SELECT name, late, mean, greatest(0, ss - 2 * mean * sn + mean * mean * nn) / (n * n) FROM figures
+    SELECT name, late, mean, greatest(0, ss - 2 * mean * sn + mean * mean * nn) / (n * n), n * n / nn FROM figures
     QUALIFY row_number() OVER (PARTITION BY late ORDER BY abs(mean) DESC) <= 1000"""
 
 
@@ -355,13 +355,22 @@ class PartMean(NamedTuple):
     mean: float
     error: float
     """The square of its standard error; requests of one user are dependent."""
+    users: float = ENOUGH_USERS
+    """The effective number of those who asked then."""
 
 
 def means_of_parts(store: Store, kind: str, within: Within, filter: Filter) -> list[PartMean]:
-    """Return the means before and after `$at` of what the requests are divided into (`_KINDS`)."""
+    """Return the means before and after `$at` of what the requests are divided into (`_KINDS`).
+
+    One user alone would have no error: of a small team requests of a session are dependent, at last none.
+    """
     parts, choice = _KINDS[kind]
-    sql = _MEANS.format(cluster=CLUSTER, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
-    return store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
+    found: list[PartMean] = []
+    for cluster in (CLUSTER, *FINER):
+        if not found or min(one.users for one in found) < ENOUGH_USERS:
+            sql = _MEANS.format(cluster=cluster, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
+            found = store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
+    return found
 
 
 def documents_before(store: Store, first: datetime, *, least: int, limit: int) -> Sequence[tuple[str, int, datetime]]:
