@@ -17,7 +17,7 @@ from typing import Final
 from ragpulse_collector.analysis.quality.points import Line, Point
 from ragpulse_collector.analysis.series import ManySeries, MetricSeries
 from ragpulse_collector.monitoring.targets import TargetState
-from ragpulse_collector.words.figures import by_unit, snippet, title, unit_of
+from ragpulse_collector.words.figures import by_unit, judge_name, snippet, title, unit_of
 from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.drawing import ChartLine, InRange, ahead, columns, epoch, finite, grid_of, markers
 from ragpulse_dashboards.site import Site, View
@@ -331,9 +331,7 @@ def _points(line: Line, covered: Callable[[int], tuple[int, int]], per: int) -> 
 
 
 def _version(line: Line) -> str:
-    judge, at, place = (line.judge or "").partition(" at ")
-    label = f", {judge}{at}{place.partition('/')[0]}" if judge else ""  # without the path, which no label needs
-    return f"version {(line.version or '?')[:8]}{label}"
+    return f"version {(line.version or '?')[:8]}" + (f", {judge_name(line.judge)}" if line.judge else "")
 
 
 def _rows(lines: Sequence[ChartLine]) -> list[ChartRow]:

@@ -19,6 +19,7 @@ from ragpulse_collector.words.figures import (
     counted,
     dimension,
     estimate,
+    judge_name,
     metric_name,
     ms,
     p_value,
@@ -114,6 +115,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str | list[str]]] = {
     for show in (
         count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value, when, minute, clock, zoned, typed,
         estimate, rests_on, snippet, worded, short, by_unit, unit_of, metric_name, title, dimension, sentence, counted,
-        spaced, readable, urlencode, no_answer, iso, half_width, around,
+        spaced, readable, urlencode, no_answer, iso, half_width, around, judge_name,
     )
 }  # fmt: skip

@@ -1,7 +1,13 @@
 """Replays as HTML and their forms."""
 
 import re
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.refusals import ApiError
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -40,11 +46,56 @@ def test_a_replay_has_a_result() -> None:
     assert "0.8 to 0.9 48" in text
     assert "4 skipped no contexts" in text
     assert "&lt;b&gt;not JSON" in html
-    assert "Stricter than faithfulness@a1b2c3d4e5f6 by openai/gpt-5-mini, on 280 answers with both scores" in text
+    assert "Stricter than the version in use, on 280 answers with both scores" in text
     assert "They agree on 79 % 71 % to 86 % : both pass 200, both fail 21, only this one fails 50" in text
     assert "0.930 passes all sentences covered 0.210 fails the last sentence is nowhere in the contexts" in text
     assert f"/compare?b=run%3A{run}" in unescape(html)
     assert "a=faithfulness%40a1b2c3d4e5f6" in unescape(html)
+
+
+@pytest.mark.parametrize(
+    ("judge", "name"),
+    [
+        ("fake temperature=0.0", "by fake"),
+        ("openai/gpt-5-mini max_tokens=9 temperature=0.7", "by openai/gpt-5-mini"),
+        ("llama temperature=0.0 at 127.0.0.1:8080/v1", "by llama at 127.0.0.1:8080"),
+        ("house", "by house"),
+        (None, ""),
+    ],
+)
+def test_a_run_has_a_name_that_a_person_reads(judge: str | None, name: str) -> None:
+    """Evaluator and judge, in the list and on its page; sampling parameters and addresses' paths are in the API."""
+    api = FakeApi()
+    api.runs = {"judge": judge, "status": "done"}
+    for path in ("/replays", f"/replays/{done(api)}"):
+        text = text_of(client(api).get(path).text)
+        assert f"faithfulness {name}" in text
+        assert "temperature" not in text
+
+
+def test_a_replay_without_a_judge_offers_one() -> None:
+    """Beside its field, with what was typed, for the bill and for the start; judges of earlier runs come first."""
+
+    class Judgeless(FakeApi):
+        def post_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            if not params.get("judge"):
+                raise ApiError(400, f"{params['evaluators'][0]} needs a judge: name one with --judge")
+            if params.get("where") == "no":
+                raise ApiError(400, "no such column: no")
+            return super().post_replays(params)
+
+    api, form = Judgeless(), {"evaluators": "faithfulness", "since": "7d", "max_usd": "2", "where": "", "judge": " "}
+    api.runs = {"judge": "openai/gpt-6 temperature=0.0"}
+    started, bill = client(api).post("/replays", data=form), client(api).get("/replays/bill", params=form)
+    for answer in (started, bill):
+        assert "faithfulness asks a judge, and none is configured. Take openai/gpt-6 or ollama/" in text_of(answer.text)
+        assert 'name="judge" value="openai/gpt-6" formmethod="get"' in answer.text
+    assert (started.status_code, bill.status_code) == (400, 200)
+    assert 'name="max_usd" value="2"' in started.text
+    refused = client(api).post("/replays", data=form | {"judge": "m", "where": "no"})
+    assert "no such column: no" in text_of(refused.text)
+    assert 'name="where" value="no"' in refused.text
+    assert "asks a judge" not in refused.text
 
 
 def test_a_replay_is_exploratory_until_it_is_used() -> None:

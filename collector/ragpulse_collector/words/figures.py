@@ -228,6 +228,12 @@ def metric_name(metric: Any) -> str:
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
+def judge_name(identifier: Any) -> str:
+    """A judge as people call it: `openai/gpt-5-mini temperature=0.0` → openai/gpt-5-mini, an address by its host."""
+    name, at, address = re.sub(r" \w+=\S*", "", str(identifier or "")).partition(" at ")
+    return f"{name}{at}{address.partition('/')[0]}"
+
+
 def title(text: Any) -> str:
     """A text with a capital first letter, the others unchanged."""
     return str(text)[:1].upper() + str(text)[1:]

@@ -19,6 +19,7 @@ from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.words.figures import judge_name
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_form, read_view, see_other
 
 __all__ = ["routes"]
@@ -27,6 +28,10 @@ FIELDS: Final = ("evaluators", "since", "where", "limit", "max_usd", "judge")
 SELECTION: Final = ("from", "to", *FILTERS)
 """Filters of the trace list that a link from there carries; its range replaces `since`."""
 ACTIONS: Final = ("cancel", "resume", "use", "set_aside")
+LACKS_JUDGE: Final = " needs a judge"
+"""Follows the evaluator's name in a refusal."""
+JUDGES: Final = ("ollama/llama3.1", "openai/gpt-5-mini")
+"""Judges to name where none was used yet: on this machine, and at a provider."""
 ENDED: Final = ("done", "capped", "cancelled", "failed")
 
 
@@ -44,17 +49,30 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def replays(site: Site, request: Request) -> Response:
     """List the runs, newest first; the list refreshes while one runs."""
+    return await _form(site, request, request.query_params)
+
+
+async def _form(site: Site, request: Request, query: QueryParams, problem: ApiError | None = None) -> Response:
+    """Show the form with its fields filled, what is wrong with them, and the runs."""
     answer: ReplayList
     registry: EvaluatorList
     answer, registry = await asyncio.gather(site.api("GET replays", {}), site.api("GET evaluators", {}))
-    query = request.query_params
     context = {
+        **_judges(answer, problem),
+        "problem": problem and problem.message,
         "runs": answer.replays,
         "evaluators": sorted(registry.evaluators, key=lambda item: (not item.online, item.name)),
         "form": {name: query.get(name, "") for name in FIELDS},
         "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }
-    return site.render(request, "replays.html", context)
+    return site.render(request, "replays.html", context, status=problem.status if problem else 200)
+
+
+def _judges(runs: ReplayList, problem: ApiError | None) -> dict[str, str | list[str]]:
+    """Return judges to choose from, those of earlier runs first; where none is named, the evaluator that lacks one."""
+    asked = [judge_name(run.judge) for run in runs.replays if run.judge and " at " not in run.judge]
+    name, lacks, _ = (problem.message if problem else "").partition(LACKS_JUDGE)
+    return {"judges": list(dict.fromkeys((*asked, *JUDGES))), "lacks_judge": name if lacks else ""}
 
 
 def _params(form: QueryParams) -> dict[str, str | float | list[str]]:
@@ -79,13 +97,20 @@ async def bill(site: Site, request: Request) -> Response:
     try:
         answer: Bill = await site.api("POST replays", {**_params(request.query_params), "dry_run": True})
     except ApiError as error:
-        return site.render(request, "bill.html", {"problem": error.message})
+        offered = _judges(await site.api("GET replays", {}), error)
+        return site.render(request, "bill.html", {**offered, "problem": error.message})
     return site.render(request, "bill.html", {"bill": answer})
 
 
 async def start(site: Site, request: Request) -> Response:
-    """Start a run and show it."""
-    answer: ReplayList = await site.api("POST replays", _params(await read_form(request)))
+    """Start a run and show it; a refused form comes back as it was typed, with the reason."""
+    form = await read_form(request)
+    try:
+        answer: ReplayList = await site.api("POST replays", _params(form))
+    except ApiError as error:
+        if error.status not in (400, 409):
+            raise
+        return await _form(site, request, form, error)
     return see_other(f"/replays/{answer.replays[0].run_id}")
 
 

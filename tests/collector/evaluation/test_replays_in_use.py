@@ -192,6 +192,7 @@ def test_a_replay_of_the_version_in_force_is_seen_at_once(collector: Start, caps
     client.call("POST rules", {"name": "few", "evaluators": ["groundedness"], "rate": 0.001})
     assert run(["replay", "-e", "groundedness", "--url", running.url, "--yes", "--json"]) == 0
     (replay,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (replay["in_use"], replay["ok"], replay["result"]["against"]) == (True, 3, None)
+    against = replay["result"]["against"]
+    assert (replay["in_use"], replay["ok"], against["evaluator"]) == (True, 3, "refusal"), "nothing else scored these"
     assert all("groundedness" in row["scores"] for row in client.call("GET traces", {})["traces"])
     assert client.sql("select count(*) as n from scores where exploratory").rows() == [{"n": 0}]

@@ -77,14 +77,14 @@ def run_sums(store: Store, run: Run, below: float, labels: str) -> RunSums:
 
 
 def counterpart(store: Store, run: Run, lead: str) -> tuple[str, str, str | None] | None:
-    """Return the evaluator, version and judge in use on the same answers: the last other of its name, else `lead`."""
+    """Return another evaluator, version and judge in use on the same answers: of its name, else `lead`, else any."""
     rows = store.read(
         f"SELECT evaluator, version, judge FROM {COUNTED} s SEMI JOIN (SELECT trace_id, span_id FROM raw.eval_jobs"
         "   WHERE run_id = $run) i ON i.trace_id = s.trace_id AND i.span_id = s.span_id"
-        " WHERE status = 'ok' AND normalized IS NOT NULL AND version IS NOT NULL AND evaluator IN ($name, $lead)"
+        " WHERE status = 'ok' AND normalized IS NOT NULL AND version IS NOT NULL"
         "   AND (evaluator <> $name OR version <> $version OR judge IS DISTINCT FROM $judge)"
         " GROUP BY evaluator, version, judge"
-        " ORDER BY evaluator = $name DESC, max(request_time) DESC, count(*) DESC LIMIT 1",
+        " ORDER BY evaluator = $name DESC, evaluator = $lead DESC, max(request_time) DESC, count(*) DESC LIMIT 1",
         {"run": run.run_id, "name": run.evaluator.partition("@")[0], "lead": lead, "version": run.version,
          "judge": run.judge},
     ).rows  # fmt: skip
