@@ -11,6 +11,8 @@
 - A clock that is a year ahead, then right after a restart: every trace is decided.
 - The database file removed, and replaced, while bodies arrive: every acknowledged body is in the file.
 - A log damaged at its head and in its middle: every missing body is in the copy of the damaged log.
+- 300 connections that send nothing, then 300 that stop in their body, beside a limit of 128 open files: health and
+  receiving answer.
 
 Exits 1 if a body is lost, doubled or incomplete, or waits too long. `--short`: eight rounds of kill -9. Names of
 scenarios (`small_bodies`) run those alone.
@@ -22,19 +24,21 @@ import gzip
 import json
 import os
 import random
+import resource
+import socket
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 
 from _payload import body, huge_trace
-from _served import Server, get_json, post_traces, sql
+from _served import Server, get, get_json, post_traces, sql
 
 SPANS = 256
 SENDERS = 4
@@ -60,6 +64,10 @@ utc_now.__code__ = ahead.__code__  # other modules have imported the function by
 """
 DECIDED_WITHIN_S = 60.0
 INGEST = ("--roles", "ingest")
+OPEN_FILES, IDLE = 128, 300
+SLOW_BODY = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
 SPAN_COUNT = "select count(*) from raw.spans"
 
 
@@ -69,7 +77,7 @@ def main() -> int:
     scenarios = (
         partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, small_bodies, clock_ahead, missing_file,
         missing_log,
-        partial(damaged_log, 0.0), partial(damaged_log, 0.5),
+        partial(damaged_log, 0.0), partial(damaged_log, 0.5), idle_connections,
     )  # fmt: skip
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     failed = []
@@ -347,6 +355,30 @@ def damaged_log(share: float, db: Path, bodies: Bodies) -> bool:
           f"{len(bodies.acknowledged) - bodies.lost} of {len(bodies.acknowledged)} bodies stored,")  # fmt: skip
     print(f"  {bodies}; whole log copied: {len(copies) == 1}, logged: {logged == 1}")
     return bool(bodies.partial or bodies.doubled or len(copies) != 1 or logged != 1)
+
+
+def idle_connections(db: Path, bodies: Bodies) -> bool:
+    """Open idle connections beside a low limit of open files; ask for health and send bodies meanwhile."""
+    server = Server(db, *INGEST)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    health_s = []
+    for sent in (b"", SLOW_BODY):
+        with ExitStack() as idle:
+            for _ in range(IDLE):
+                connection = idle.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                connection.sendall(sent)
+            for _ in range(3):
+                begun = time.perf_counter()
+                with closing(server.connection()) as health:
+                    get(health, "/healthz")
+                health_s.append(time.perf_counter() - begun)
+            bodies.seconds_for(server, acks=ACKS_BESIDE)
+            files = server.open_files()
+    bodies.check(server)
+    server.stop()
+    print(f"twice {IDLE} idle connections beside a limit of {OPEN_FILES} open files: {files} open, health within "
+          f"{max(health_s):.2f} s, acknowledgements within {bodies.slowest_s:.2f} s; {bodies}")  # fmt: skip
+    return bodies.wrong or max(health_s) > WAIT_AT_MOST_S or files >= OPEN_FILES
 
 
 class Bodies:

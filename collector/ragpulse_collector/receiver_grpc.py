@@ -123,6 +123,7 @@ class GrpcReceiver:
     counters: Counters = field(default_factory=Counters)
     authorize: Authorize = lambda _: None
     credentials: grpc.ServerCredentials | None = None
+    most_connections: int = 2**30
 
     def __post_init__(self) -> None:
         limits = self.flight.limits
@@ -133,7 +134,7 @@ class GrpcReceiver:
 
     async def start(self) -> int:
         """Listen on the given host only; returns the port. Raises OSError if it is in use."""
-        server = aio.server(options=_options(self.flight.limits))
+        server = aio.server(options=_options(self.flight.limits, self.most_connections))
         server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
         address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         try:
@@ -211,10 +212,13 @@ def _max_message(limits: Limits) -> int:
     return min(limits.max_body_bytes, _MAX_MESSAGE_BYTES)
 
 
-def _options(limits: Limits) -> list[tuple[str, Any]]:
+def _options(limits: Limits, most_connections: int) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", _max_message(limits)),
         ("grpc.max_concurrent_streams", 32),
+        ("grpc.max_allowed_incoming_connections", most_connections),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.max_connection_idle_ms", 75_000),
         ("grpc.so_reuseport", 0),
         # gRPC inflates without a bound; compressed messages meet the same limits here as over HTTP.
         ("grpc.per_message_decompression", 0),

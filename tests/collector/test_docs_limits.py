@@ -36,6 +36,7 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "members of a gzip": (intake._MAX_MEMBERS,),
     "nested values": (wire.MAX_DEPTH, bounds._MAX_DEPTH),
     "the time to send": (RECEIVED.body_timeout_s, guard.BODY_WITHIN_S, guard.BODY_SILENCE_S),
+    "open connections": (server.RESERVED_FILES, server.RESERVED_CONNECTIONS, 503),
     "the head of a request": (server.MAX_HEAD_BYTES / 1024, server.HEAD_WITHIN_S, 431, 408),
     "a JSON body to the API": (operations.MAX_JSON_BYTES / MIB, 413),
     "an answer that nobody": (server.UNREAD_WITHIN_S, 2 * server.UNREAD_WITHIN_S),

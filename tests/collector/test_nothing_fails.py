@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import duckdb
 import pytest
+from waiting import eventually
 
 from ragpulse_collector.api.operations import Operation
-from ragpulse_collector.app import Collector
+from ragpulse_collector.app import Collector, server
 
 Start = Callable[..., Collector]
 ARROW = "application/vnd.apache.arrow.stream"
@@ -110,3 +112,34 @@ def test_short_memory_and_a_full_disk_are_503(
         status, retry_after, body = ask(url, "GET", target)
         assert (status, retry_after) == (503, "10"), body
         assert "ask again" in body or "disk refuses" in body
+
+
+def connected(url: str, sent: bytes = b"") -> socket.socket:
+    """A connection that sends this and nothing more."""
+    host, port = urlsplit(url).netloc.split(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection.sendall(sent)
+    return connection
+
+
+SLOW_BODY = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
+
+
+def test_connections_without_a_request_make_room(collector: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a low limit of open files: health and receiving answer, and the connection in use stays."""
+    monkeypatch.setattr(server, "most_connections", lambda: 40)
+    url = collector().url
+    with ExitStack() as opened, closing(HTTPConnection(urlsplit(url).netloc, timeout=10)) as kept:
+        for sent in (b"", b"GET /healthz HT", SLOW_BODY):
+            kept.request("GET", "/healthz")
+            assert kept.getresponse().read() == b"ok\n"
+            for _ in range(60):
+                opened.enter_context(connected(url, sent))
+            assert [ask(url, "GET", "/healthz")[0], ask(url, "POST", "/v1/traces", {})[0]] == [200, 200], sent
+            if sent != SLOW_BODY:
+                eventually(lambda: ask(url, "GET", "/api/v1/evaluators")[0], lambda status: status == 200, within_s=5)
+        status, retry_after, body = ask(url, "GET", "/api/v1/evaluators")
+        assert (status, retry_after) == (503, "10"), body
+        assert "raise the limit of open files" in body

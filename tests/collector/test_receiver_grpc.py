@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +210,21 @@ async def test_a_taken_port_is_an_os_error() -> None:
         receiver = GrpcReceiver(MemoryStore(), host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(OSError, match="cannot listen"):
             await receiver.start()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's list of open files")
+async def test_connections_are_bounded() -> None:
+    """Those beyond the most take no descriptor."""
+    async with _address(MemoryStore(), most_connections=4) as address:
+        host, port = address.split(":")
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with ExitStack() as idle:
+            for _ in range(20):
+                idle.enter_context(socket.create_connection((host, int(port))))
+            async with _connection(address) as channel:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await channel.unary_unary(TRACES)(b"", timeout=0.2)
+            assert len(list(Path("/proc/self/fd").iterdir())) - before <= 20 + 4 + 1
 
 
 async def test_compressed_messages_are_inflated_here() -> None:

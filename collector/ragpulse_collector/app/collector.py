@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from ragpulse_collector.api.guard import Guard, Keys
 from ragpulse_collector.api.headers import SecurityHeaders
 from ragpulse_collector.app.proxy import PublicAddress
-from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
+from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials, most_connections
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.redaction import Redactor
 from ragpulse_collector.settings import Settings
@@ -225,6 +225,7 @@ class Collector:
             counters=self.counters,
             authorize=self._keys.sender,
             credentials=credentials(options),
+            most_connections=most_connections() // 4,
         )
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -71,10 +71,35 @@ UNREAD_WITHIN_S = 30.0
 """A client that reads nothing of its answer for this long (at most twice) is disconnected."""
 
 
+RESERVED_FILES = 64
+"""Descriptors for the store, judges, child processes and connections that are being accepted; half of a low limit."""
+RESERVED_CONNECTIONS = 16
+"""Connections beyond the most, for health and receiving alone."""
+_BODY, _ANSWERED = 2, 3
+_RESERVED_FOR = (b"/healthz", b"/readyz", b"/v1/", b"/api/public/otel/")
+_FULL = Response(
+    problem(503, "too many connections are open: ask again, or raise the limit of open files (ulimit -n)"),
+    503,
+    {"Retry-After": "10", "Connection": "close"},
+    MEDIA_TYPE,
+)
+
+
+def most_connections() -> int:
+    """Return how many connections the limit of open files allows; gRPC takes a quarter of them, HTTP the rest."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return 2**31 - 1
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 2**31 - 1 if limit == resource.RLIM_INFINITY else limit - min(RESERVED_FILES, limit // 2)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol: a slow head is answered 408, a large one 431, and the connection is closed.
 
-    A connection whose answer nobody reads is closed without an answer.
+    A connection whose answer nobody reads is closed without an answer. Where open files run short, connections without
+    a request are closed first, then those between two requests, then those whose body is the slowest.
     """
 
     head_within_s = HEAD_WITHIN_S
@@ -88,10 +113,14 @@ class BoundedProtocol(HttpToolsProtocol):
     """Bytes of answers in the write buffer at the last check."""
     _reads = False
     """Whether the client has read some of them since."""
+    _active_at = 0.0
+    """When the connection was made, or last received something."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a head."""
         super().connection_made(transport)
+        self._active_at = self.loop.time()
+        self._make_room()
         self._expect_head()
         self._check_later()
 
@@ -110,6 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, and refuse an oversized head."""
         self._head += len(data)
+        self._active_at = self.loop.time()
         super().data_received(data)
         if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(431, "the head of the request is too large")
@@ -125,12 +155,42 @@ class BoundedProtocol(HttpToolsProtocol):
         """End the limits of the head; the body has its own deadline."""
         self._head = 0
         self._end_head()
+        is_full = len(self.connections) > self._most and not self.url.startswith(_RESERVED_FOR)
+        self.app = _FULL if is_full else self.config.loaded_app
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body; the receiver counts it."""
         self._head = 0
         super().on_body(body)
+
+    @property
+    def _most(self) -> int:
+        most = most_connections()
+        return max(1, most - most // 4 - RESERVED_CONNECTIONS)
+
+    def _use(self) -> tuple[float, ...]:
+        """Return the order in which connections are closed; those whose answer is being made are not."""
+        cycle = self.cycle
+        use = 0 if cycle is None else 1 if cycle.response_complete else _BODY if cycle.more_body else _ANSWERED
+        return use, self._active_at
+
+    def _make_room(self) -> None:
+        """Close connections of the least use, where too many are open: this one, where all others are answered."""
+        most = self._most
+        if len(self.connections) <= most:
+            return
+        others = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
+        others = [one for one in others if not one.transport.is_closing()]
+        if len(others) >= most + RESERVED_CONNECTIONS:
+            least = min(others, key=BoundedProtocol._use)
+            (least if least._use() < (_ANSWERED,) else self).transport.abort()
+        elif len(others) >= most:
+            read_before = self.loop.time() - 0.1  # the request of a newer one may be on its way
+            least_use = min(one._use()[0] for one in others)
+            idle = [one for one in others if one._use()[0] == least_use < _BODY and one._active_at < read_before]
+            for one in sorted(idle, key=BoundedProtocol._use)[: len(others) + 1 - most]:
+                one.transport.abort()
 
     def _check_later(self) -> None:
         self._watch = self.loop.call_later(self.unread_within_s, self._check)
@@ -168,7 +228,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
 KEEP_ALIVE_S = 75
 GRACE_S = 3
-BACKLOG = 512
+BACKLOG, ACCEPTED_AT_ONCE = 512, 8
+"""asyncio accepts as many connections as its backlog says before it looks at the first: descriptors would run out."""
 _OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 """On Windows SO_REUSEADDR would let a second process take the port of a running one."""
 
@@ -210,6 +271,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
         self.listening()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -240,7 +303,7 @@ class Server:
             ws="none",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
-            backlog=BACKLOG,
+            backlog=ACCEPTED_AT_ONCE,
             ssl_certfile=settings.tls_certificate,
             ssl_keyfile=settings.tls_key,
         )
