@@ -3,8 +3,8 @@
     python tests/installed.py newest                    the versions of constraints.txt
     python tests/installed.py floors collector judge    every declared floor at once, for two extras
 
-Each environment runs pytest, and the extra's own use: the demo, SQL, a judge on loopback, a traced call. A failure ends
-the run with exit 1 and the output of its command.
+Each environment runs pytest, and the extra's own use: the demo, SQL, a judge on loopback, a traced call, all
+operations. A failure ends the run with exit 1 and the output of its command.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from all_routes import ASKED
 from local_models import tagger
 from loopback import LoopbackModel
 from served import Served
+from traffic import rag_trace, send
+from waiting import until
+
+from ragpulse_collector.client import ClientError, connect
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "installed"
@@ -302,6 +307,8 @@ USES: dict[str, Callable[[Installed], None]] = {
     "lake": collector,
 }  # fmt: skip
 """Extra → what is tried with it. `all` only joins others."""
+SERVING = ("collector", "grpc", "topics", "mcp", "lake")
+"""Those that have the collector."""
 
 
 def sdk(at: Installed) -> None:
@@ -320,6 +327,26 @@ def pytest(at: Installed) -> None:
     without = at.extra in ("", "instrument", "arrow")
     printed = run([str(at.python), "-m", "pytest", "-q", "test_quality.py"], at.folder, int(without))
     assert ("pip install 'ragpulse[evaluators]'" in printed) == without, printed
+
+
+def operations(at: Installed) -> None:
+    """Whatever extra has the collector: each operation answers or refuses, also where one answer failed."""
+    with Served(at.folder / "asked.duckdb", "--no-grpc", python=at.python) as served:
+        for number in range(4):
+            send(served.url, rag_trace(number, prompt_version=f"v{7 + number % 2}", error=number == 2))
+        send(served.url, rag_trace(4, response=" "))
+        client, run = connect(served.url), ""
+        until(client, "select 1 from scores where evaluator = 'groundedness'", 4)
+        for method, path, given in ASKED:
+            params = {name: run if value == "RUN" else value for name, value in given.items()}
+            rest = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
+            try:
+                answer = client.call(f"{method} {path.format(**params)}", rest)
+            except ClientError as error:
+                if (error.status or 500) >= 500:
+                    raise SystemExit(f"{at.extra}: {method} {path}: {error}") from error
+            else:
+                run = answer["replays"][0]["run_id"] if answer.get("replays") else run
 
 
 def main(mode: str, *extras: str) -> None:
@@ -344,6 +371,8 @@ def attempt(extra: str, wheel: Path, collector: str, *, floors: bool) -> None:
     pytest(at)
     sdk(at)
     USES[extra](at)
+    if extra in SERVING:
+        operations(at)
     print(f"{extra or 'core'}: {time.monotonic() - started:.0f} s", flush=True)
 
 
