@@ -1,7 +1,11 @@
 """Alerts as HTML and their forms."""
 
 import re
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
+
+from ragpulse_collector.refusals import ApiError
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -86,6 +90,20 @@ def test_a_firing_card_shows_the_metric_and_leads_on() -> None:
     assert "prompt_version=v7&at=2026-11-21T07%3A00%3A00Z" in why
     assert re.search(r'href="/exemplars[^"]*" data-drawer>Worst', firing)
     assert "spark" not in fine.partition("</article>")[0]
+
+
+def test_a_chart_that_cannot_be_read_hides_no_alert() -> None:
+    """The card stays without it, with its buttons, and the others stay."""
+
+    class Slow(FakeApi):
+        def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            raise ApiError(504, "the query took longer than 30 s")
+
+    html = unescape(client(Slow()).get("/alerts").text)
+    firing = html.partition(">quality</h2>")[2].partition("</article>")[0]
+    assert "spark" not in firing
+    assert "Why?" in firing
+    assert ">latency</h2>" in html
 
 
 def test_every_page_counts_the_firing_alerts() -> None:

@@ -121,13 +121,16 @@ class Card:
 
 
 async def _around(site: Site, card: Card) -> MetricSeries | None:
-    """Return the metric of a firing monitor, from twelve windows before it fired."""
+    """Return the metric of a firing monitor, from twelve windows before it fired; None where it is refused."""
     if card.firing is None:
         return None
     monitor, event, length = card.monitor, card.firing, timedelta(seconds=_seconds(card.monitor.window))
     span = {"from": iso(event.t - 12 * length), "to": iso(event.t + 3 * length), "step": _seconds(monitor.window)}
     named = {"name": monitor.metric, "where": monitor.where, **event.group}
-    around: MetricSeries = await site.api("GET metrics", {**{k: v for k, v in named.items() if v is not None}, **span})
+    try:
+        around: MetricSeries = await site.api("GET metrics", {k: v for k, v in (named | span).items() if v is not None})
+    except ApiError:  # its `where` may take too long: the other monitors are shown all the same
+        return None
     return around
 
 
