@@ -77,6 +77,7 @@ def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
     """
     judge = _judge(store, params, params.evaluator, lead) if _needs_score(params) else params.evaluator
     store, common, own = params.limited(store), params.filters(), _own(params, judge, utc_now())
+    relation = _relation(store, params, judge)
     matching, by_time = common & own, params.sort == "time"
     place = _place(params.cursor) if params.cursor else None
     offset = place.offset if place and not by_time else 0
@@ -88,7 +89,7 @@ def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
     else:
         page = matching & _beyond(params, place)
         order = f"ORDER BY {_SORTS[params.sort]} LIMIT {params.limit + 1} OFFSET {offset}"
-        sql = f"SELECT {COLUMNS} FROM {_relation(params, judge)} WHERE {page.sql} {order}"
+        sql = f"SELECT {COLUMNS} FROM {relation} WHERE {page.sql} {order}"
         rows, among_others = store.read(sql, page.parameters), True
     traces = scored(store, rows.first(params.limit), among_others=among_others)
     more = len(rows.rows) > len(traces)
@@ -96,14 +97,14 @@ def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
         traces=traces,
         next=_cursor(traces[-1], 0 if by_time else offset + params.limit) if more else None,
         newest=_cursor(traces[0], 0) if traces and by_time else params.after,
-        facets=facets(store, _relation(params, judge), matching) if params.facets else None,
-        total=_total(store, params, judge, matching) if params.total else None,
+        facets=facets(store, relation, matching) if params.facets else None,
+        total=_total(store, relation, matching) if params.total else None,
         judged_by=judge,
     )
 
 
-def _total(store: Store, params: TraceChoice, judge: str | None, matching: Filter) -> int:
-    sql = f"SELECT count(*) FROM {_relation(params, judge)} WHERE {matching.sql}"
+def _total(store: Store, relation: str, matching: Filter) -> int:
+    sql = f"SELECT count(*) FROM {relation} WHERE {matching.sql}"
     return int(store.read(sql, matching.parameters).value)
 
 
@@ -122,7 +123,7 @@ def list_sql(store: Store, lead: Lead, params: TraceChoice, *, max_rows: int) ->
     judge = _judge(store, params, params.evaluator, lead) if _needs_score(params) else params.evaluator
     chosen = params.filters() & _own(params, judge, utc_now())
     order = f"ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
-    ids = f"SELECT trace_id FROM {_relation(params, judge)} WHERE {chosen.sql} {order}"
+    ids = f"SELECT trace_id FROM {_relation(store, params, judge)} WHERE {chosen.sql} {order}"
     return Listed(with_scores(ids), chosen.parameters)
 
 
@@ -137,12 +138,12 @@ def _judge(store: Store, params: Filters, evaluator: str | None, lead: Lead) -> 
     return evaluator or first_of(store, window, (lead(), *FAITHFUL))
 
 
-def _relation(params: TraceChoice, judge: str | None) -> str:
+def _relation(store: Store, params: TraceChoice, judge: str | None) -> str:
     """Return the SQL after FROM: the traces, with their scores where needed."""
     if not _needs_score(params):
         return "traces t"
     kind = "LEFT JOIN" if params.outcome else "JOIN"
-    return f"traces t {kind} ({lowest_scores(of_one=bool(judge))}) s ON s.scored_id = t.trace_id"
+    return f"traces t {kind} ({lowest_scores(store, judge)}) s ON s.scored_id = t.trace_id"
 
 
 def _own(params: TraceChoice, judge: str | None, now: datetime) -> Filter:
@@ -266,7 +267,7 @@ def session_list(
     """Conversations with their figures: sessions with a turn that passes the filters, with all their turns."""
     judge = _judge(store, params, evaluator, lead)
     chosen = params.filters() & between(params, utc_now()) & _of_evaluator(judge)
-    sql = sessions_with(chosen.sql, sort, of_one=bool(judge))
+    sql = sessions_with(store, chosen.sql, sort, judge)
     rows = params.limited(store).read(f"{sql} LIMIT {limit + 1} OFFSET {offset}", chosen.parameters).of(ScoredSession)
     return SessionPage(rows[:limit], offset + limit if len(rows) > limit else None, judge)
 

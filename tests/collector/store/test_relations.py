@@ -80,6 +80,52 @@ def test_a_page_and_a_file_have_the_same_newest_scores(store: EmbeddedStore, uni
     assert store.read(file.sql, file.parameters).dicts()[0]["scores"] == expected
 
 
+H, PERSON = timedelta(hours=1), {"source": "human", "passing": None}
+HISTORIES: dict[str, tuple[list[tuple[float | None, dict[str, Any]]], float | None]] = {
+    "one": ([(0.3, {})], 0.3),
+    "a later version": ([(0.1, {}), (0.9, {"version": "v2", "run_id": "r"})], 0.9),
+    "an earlier low": ([(0.9, {}), (0.2, {"version": "v2", "run_id": "r"})], 0.2),
+    "a person": ([(1.0, {}), (0.0, PERSON)], 0.0),
+    "a person, then a replay": ([(1.0, PERSON), (0.0, {"version": "v2", "run_id": "r"})], 1.0),
+    "a person twice": ([(0.5, {}), (0.0, PERSON), (1.0, PERSON)], 1.0),
+    "two judges": ([(0.9, {"source": "code", "identifier": "a"}), (0.2, {"source": "code", "identifier": "b"})], 0.2),
+    "sent again": ([(0.1, {"source": "code"}), (0.9, {"source": "code"})], 0.9),
+    "a failure": ([(0.4, {}), (None, {"status": "error", "attempt": 2})], 0.4),
+    "invalid now": ([(0.4, {}), (None, {"status": "invalid", "version": "v2", "run_id": "r"})], None),
+}
+
+
+def test_filters_sorts_and_lists_use_one_score(store: EmbeddedStore, units: Units) -> None:
+    """The newest of each judge, a person's before them; a failure supersedes no answer, an older verdict is gone."""
+    for number, (history, _) in enumerate(HISTORIES.values()):
+        units.unit(number)
+        for hour, (value, more) in enumerate(history):
+            units.score(number, "judge", value, created=T0 + hour * H, **{"version": f"v{hour}", **more})
+    units.save()
+    ids = {trace_id(number): name for number, name in enumerate(HISTORIES)}
+    expected = {name: value for name, (_, value) in HISTORIES.items() if value is not None}
+
+    def names(**params: Any) -> list[str]:
+        choice = TraceList.parse({"from": "2026-01-01T00:00Z", "evaluator": "judge", **params})
+        file = list_sql(store, str, choice, max_rows=100)
+        rows = trace_list(store, str, choice).traces
+        assert {ids[row["trace_id"]] for row in store.read(file.sql, file.parameters).dicts()} == {
+            ids[row.trace_id] for row in rows
+        }
+        return [ids[row.trace_id] for row in rows]
+
+    assert set(names()) == set(expected)
+    for limit in (0.0, 0.25, 0.5, 1.0):
+        assert set(names(max_score=limit)) == {name for name, value in expected.items() if value <= limit}
+        assert set(names(min_score=limit)) == {name for name, value in expected.items() if value >= limit}
+    assert set(names(failing=True)) == {name for name, value in expected.items() if value < 0.5}
+    assert names(sort="worst")[0] == "a person"
+    assert names(sort="best")[0] in {name for name, value in expected.items() if value == 1.0}
+    (row,) = [one for one in trace_list(store, str, TraceList.parse({"from": "2026-01-01T00:00Z"})).traces
+              if ids[one.trace_id] == "a failure"]  # fmt: skip
+    assert row.scores["judge"].normalized == 0.4
+
+
 def test_rows_of_lists_are_rows_of_the_view() -> None:
     """Every column of the facts is a field, in the same order."""
     assert tuple(column.name for column in fields(traces.TraceRow)) == ("trace_id", *FACT_COLUMNS)

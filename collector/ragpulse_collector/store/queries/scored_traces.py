@@ -59,6 +59,14 @@ def scored(store: Store, page: Rows, *, among_others: bool) -> list[ScoredTrace]
     return _with_scores(store, page, about)
 
 
+SHOWN = """
+    QUALIFY (source = 'human') = bool_or(source = 'human') OVER (PARTITION BY trace_id, evaluator)
+        AND row_number() OVER (PARTITION BY trace_id, evaluator, source = 'human',
+                               CASE WHEN source <> 'human' THEN identifier END
+                               ORDER BY status <> 'error' DESC, created_at DESC) = 1"""
+"""Keeps the score that counts in a list: a person's, else the newest of each judge. A failure supersedes no answer."""
+
+
 def listed_scores(condition: str, scores: str = COUNTED) -> str:
     """Return the scores that lists show, each with its column (`series`) and the identifier of its judge."""
     return (
@@ -80,7 +88,7 @@ def _with_scores(store: Store, page: Rows, about: Filter) -> list[ScoredTrace]:
 
 def _listed(store: Store, about: Filter) -> list[tuple[Any, ...]]:
     """Return scores by age; which replays count is asked only where there are some: that takes as long as the rest."""
-    sql = "SELECT * EXCLUDE (created_at) FROM ({}) ORDER BY created_at"
+    sql = "SELECT * EXCLUDE (created_at) FROM ({}) ORDER BY status <> 'error', created_at"
     rows = store.read(sql.format(listed_scores(about.sql, "raw.scores")), about.parameters).rows
     if any(row[_RUN] is not None for row in rows):
         return store.read(sql.format(listed_scores(about.sql)), about.parameters).rows

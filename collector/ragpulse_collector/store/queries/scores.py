@@ -113,6 +113,8 @@ def sample_of(
         return _feedback_sample(name, within, filter, columns, cluster)
     runs = shares(store, evaluator, exploratory=exploratory)
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
+    condition = "" if evaluator is None else "evaluator = $evaluator AND "
+    several = repeats(store, f"{condition}{_WITHIN}", {**parameters, **within})
     joins = ""
     if runs:
         parameters |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
@@ -123,9 +125,8 @@ def sample_of(
         f" FROM {with_columns(f'({FACTS})', columns)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
         f" AND start_time < $last AND {filter.sql}) t ON t.trace_id = s.trace_id"
     )
-    condition = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
-        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(
+        verdicts=(_LATEST if several else _ONLY).format(
             named=condition, scores="raw.scores" if exploratory else COUNTED
         ),
         name="$evaluator" if condition else BARE_NAME,
@@ -199,20 +200,22 @@ def off_scale(store: Store, name: str, within: Within, filter: Filter) -> int:
     return int(store.read(sql, {**within, **filter.parameters, "name": name}).value)
 
 
-def _repeats(store: Store, evaluator: str | None, within: Within) -> bool:
+_WITHIN = "request_time >= $first AND request_time < $last"
+
+
+def repeats(store: Store, condition: str, parameters: Mapping[str, Any], *, also: str = "false") -> bool:
     """Whether a unit may have several verdicts of one version: only after errors, replays or forced evaluations.
 
-    The check costs a hundredth of the grouping, which is rarely needed.
+    It looks at the scores and jobs that meet the condition; `also` names further scores that may be several. The check
+    costs a hundredth of the grouping, which is rarely needed.
     """
-    named = "" if evaluator is None else "evaluator = $evaluator AND "
-    repeats = store.read(
-        "SELECT (SELECT coalesce(bool_or(status = 'error' OR attempt > 1 OR run_id IS NOT NULL), false) FROM raw.scores"
-        f"   WHERE {named}request_time >= $first AND request_time < $last)"
-        f" OR EXISTS (SELECT 1 FROM raw.eval_jobs WHERE (u IS NULL OR source <> 'online') AND {named}"
-        "   request_time >= $first AND request_time < $last)",
-        {**({} if evaluator is None else {"evaluator": evaluator}), **within},
+    found = store.read(
+        f"SELECT (SELECT coalesce(bool_or(status = 'error' OR attempt > 1 OR run_id IS NOT NULL OR {also}), false)"
+        f" FROM raw.scores WHERE {condition})"
+        f" OR EXISTS (SELECT 1 FROM raw.eval_jobs WHERE (u IS NULL OR source <> 'online') AND {condition})",
+        parameters,
     )
-    return bool(repeats.value)
+    return bool(found.value)
 
 
 LABELS = """

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.scored_traces import ScoredTrace, listed_scores, scored
+from ragpulse_collector.store.queries.scored_traces import SHOWN, ScoredTrace, listed_scores, scored
+from ragpulse_collector.store.queries.scores import repeats
 from ragpulse_collector.store.queries.traces import COLUMNS, Filter
 from ragpulse_collector.store.views import COUNTED, IN_LISTS, SERIES, SESSION_FIGURES, SOURCE, hex_trace
 
@@ -108,28 +109,35 @@ def _lowest(score: str, failing: str) -> str:
     )
 
 
-def lowest_scores(*, of_one: bool) -> str:
-    """One row per scored trace: its hex id, whether a check failed, its lowest score of `$evaluator` or of all.
+def lowest_scores(store: Store, evaluator: str | None) -> str:
+    """One row per scored trace: its hex id, whether a check failed, its lowest score of `$evaluator` or of all (None).
 
-    Failing results come first, so a low score without a threshold does not lead the list.
+    A score is the one that lists show; a person's without a verdict passes from one half on. Failing results come
+    first, so a low score without a threshold does not lead the list.
     """
+    only = "true" if evaluator is None else f"$evaluator IN (evaluator, {SERIES})"
+    parameters = {} if evaluator is None else {"evaluator": evaluator.partition("@")[0]}
+    several = repeats(store, only, parameters, also="source IN ('human', 'code')")
     # One evaluator's scores have one scale, which may reach beyond 0..1.
-    value = "coalesce(normalized, score)" if of_one else "normalized"
-    only = f" AND $evaluator IN (evaluator, {SERIES})" if of_one else ""
+    value, failing = ("normalized", "NOT passing") if evaluator is None else (
+        "coalesce(normalized, score)", "NOT coalesce(passing, CASE WHEN source = 'human' THEN normalized >= 0.5 END)"
+    )  # fmt: skip
     return (
-        f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest(value, 'NOT passing')} AS score"
-        f" FROM {COUNTED} WHERE status = 'ok' AND {IN_LISTS}{only} GROUP BY trace_id"
+        f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest(value, failing)} AS score"
+        f" FROM (SELECT * FROM {COUNTED} WHERE {IN_LISTS} AND {only}{SHOWN if several else ''})"
+        " WHERE status = 'ok' GROUP BY trace_id"
     )
 
 
 def with_scores(ids: str) -> str:
     """Return the traces with these ids (a relation of one column), each with its newest scores."""
-    chosen = f"status = 'ok' AND {hex_trace('trace_id')} IN (FROM chosen)"
+    chosen = f"{hex_trace('trace_id')} IN (FROM chosen)"
     return f"""
-        WITH chosen AS ({ids}), judged AS (
+        WITH chosen AS ({ids}), newest AS (
             SELECT *, coalesce(normalized, score) AS value FROM ({listed_scores(chosen)})
-            WHERE coalesce(normalized, score) IS NOT NULL
-            QUALIFY row_number() OVER (PARTITION BY trace_id, series, identifier ORDER BY created_at DESC) = 1),
+            QUALIFY row_number() OVER (PARTITION BY trace_id, series, identifier
+                                       ORDER BY status <> 'error' DESC, created_at DESC) = 1),
+        judged AS (SELECT * FROM newest WHERE status = 'ok' AND value IS NOT NULL),
         named AS (
             SELECT trace_id, value,
                    CASE WHEN identifier <> '' AND count(*) OVER (PARTITION BY trace_id, series) > 1
@@ -183,15 +191,15 @@ SESSION_SORTS = {
 MAX_TURNS = 1_000
 
 
-def sessions_with(condition: str, sort: str, *, of_one: bool) -> str:
+def sessions_with(store: Store, condition: str, sort: str, evaluator: str | None) -> str:
     """Return the sessions with a turn that meets the condition, in order: the figures of all their turns.
 
-    `failing` and `worst_score` are those of the worst turn, by `$evaluator` or by all evaluators.
+    `failing` and `worst_score` are those of the worst turn, by `$evaluator` or by all evaluators (None).
     """
     return (
         f"SELECT session_id, {SESSION_FIGURES}, {_lowest('score', 'failing')} AS worst_score,"
         " arg_min(query, (start_time, trace_id)) AS query"
-        f" FROM traces LEFT JOIN ({lowest_scores(of_one=of_one)}) s ON s.scored_id = traces.trace_id"
+        f" FROM traces LEFT JOIN ({lowest_scores(store, evaluator)}) s ON s.scored_id = traces.trace_id"
         f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {condition}) GROUP BY session_id"
         f" ORDER BY {SESSION_SORTS[sort]}"
     )
