@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from local_servers import LocalServer
 
-from ragpulse_collector.analysis.limits import Limit, exit_status
+from ragpulse_collector.analysis.limits import Limit
 from ragpulse_collector.cli import run
 
 RIGHT = {"query": "q", "response": "Paris", "reference": "Paris", "contexts": ["Paris is the capital."]}
@@ -158,8 +158,6 @@ def test_a_value_on_the_limit_keeps_it(low: float | None, high: float | None, le
     assert (minimum.verdict(low, high), maximum.verdict(low, high)) == (least, most)
     assert minimum.status(minimum.verdict(low, high)) == {"above": 0, "below": 1, "undecided": 3}[least]
     assert maximum.status(maximum.verdict(low, high)) == {"above": 1, "below": 0, "undecided": 3}[most]
-    assert exit_status([0, 3, 1]) == 1
-    assert exit_status([]) == 0
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Literal, get_args
+from typing import Literal
 
 from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.quality import Figures, Measured
@@ -17,11 +16,10 @@ from ragpulse_collector.words import called
 from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.statistics import hajek
 
-__all__ = ["MEASURES", "Decision", "Limit", "Measure", "Verdict", "decided", "exit_status", "of_results"]
+__all__ = ["Decision", "Limit", "Measure", "Verdict", "decided", "of_results"]
 
 Measure = Literal["quality", "pass_rate", "fail_rate", "unclear_rate"]
 """What a limit may be set on, of an evaluator."""
-MEASURES: Mapping[str, Measure] = {measure: measure for measure in get_args(Measure)}
 
 Verdict = Literal["below", "undecided", "above"]
 """Where an interval lies; from the worst to the best for a minimum."""
@@ -68,12 +66,6 @@ class Limit:
         return 3 if verdict == "undecided" else int(verdict != ("above" if self.max is None else "below"))
 
 
-def exit_status(statuses: Iterable[int]) -> int:
-    """Return the exit status of several limits: 1 where one is not kept, else 3 where one is undecided."""
-    found = set(statuses)
-    return 1 if 1 in found else max(found, default=0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Measured):
     """A measure of an evaluator, held to a limit."""
@@ -109,17 +101,12 @@ def decided(found: Measured, limit: Limit, about: tuple[str, str | None, str | N
     )
 
 
-def _share(flag: Callable[[EvaluationResult], bool]) -> Callable[[EvaluationResult], float | None]:
-    """Return the value of a rate over the results that are pass, fail or unclear."""
-    return lambda result: None if result.passing is None and not result.unclear else float(flag(result))
-
-
-_VALUES: Mapping[str, Callable[[EvaluationResult], float | None]] = {
-    "quality": attrgetter("normalized"),
-    "pass_rate": attrgetter("passing"),
-    "fail_rate": _share(lambda result: result.passing is False),
-    "unclear_rate": _share(attrgetter("unclear")),
-}
+def _value(result: EvaluationResult, measure: Measure) -> float | None:
+    if measure == "quality":
+        return result.normalized
+    if measure == "pass_rate" or (result.passing is None and not result.unclear):
+        return result.passing
+    return result.unclear if measure == "unclear_rate" else result.passing is False
 
 
 def of_results(evaluator: Evaluator, results: Sequence[EvaluationResult], measure: Measure, limit: Limit) -> Decision:
@@ -128,7 +115,7 @@ def of_results(evaluator: Evaluator, results: Sequence[EvaluationResult], measur
     An answer with nothing to score is left out. Raises Invalid where the evaluator does not have the measure.
     """
     scored = [result for result in results if result.status == "ok"]
-    values = [float(value) for result in scored if (value := _VALUES[measure](result)) is not None]
+    values = [float(value) for result in scored if (value := _value(result, measure)) is not None]
     counts = Counter[str](result.status for result in results)
     n, lost = len(values), sum(result.missing for result in results)
     figures = Figures.of(hajek(values, [1.0] * n))

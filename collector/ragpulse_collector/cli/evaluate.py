@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -39,7 +39,7 @@ from ragpulse_collector.words import called
 from ragpulse_evaluators.errors import first_problem, nearest
 
 if TYPE_CHECKING:
-    from ragpulse_collector.analysis.limits import Measure
+    from ragpulse_collector.analysis.limits import Limit, Measure
     from ragpulse_evaluators import EvaluationResult, Evaluator, Judge
 
 Split = Literal["train", "test"]
@@ -108,11 +108,10 @@ def evaluate(
     Exit 0: every limit is kept; 1: one is not; 3: undecided (too few answers, or the missing ones could turn it), or
     nothing was scored; 2: could not run.
     """
-    from ragpulse_collector.analysis.limits import Limit, exit_status, of_results
+    from ragpulse_collector.analysis.limits import of_results
     from ragpulse_evaluators import evaluate_sync, summarize
 
-    asked = [(*_asked(text), True) for text in least] + [(*_asked(text), False) for text in most]
-    limits = [(measure, name, Limit.of(*((x, None) if low else (None, x)))) for measure, name, x, low in asked]
+    limits = [*(_limit(text, low=True) for text in least), *(_limit(text, low=False) for text in most)]
     names = list(dict.fromkeys((*evaluators, *(name for _, name, _ in limits))))
     if not names:
         raise click.UsageError("name an evaluator (-e groundedness) or a limit (--min groundedness=0.8)")
@@ -123,27 +122,31 @@ def evaluate(
         Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
     scored = dict(zip(names, zip(made, results.values(), strict=True), strict=True))
     decisions = [asdict(of_results(*scored[name], measure, limit)) for measure, name, limit in limits]
-    summaries = {name: asdict(summarize(column)) for name, column in results.items()}
+    summaries = {
+        name: {**asdict(summarize(column)), "limits": [each for each in decisions if each["evaluator"] == name]}
+        for name, column in results.items()
+    }
     if as_json:
-        held = [[each for each in decisions if each["evaluator"] == name] for name in summaries]
-        print_json({name: {**summaries[name], "limits": some} for name, some in zip(summaries, held, strict=True)})
+        print_json(summaries)
     for content in () if as_json else summaries.values():
-        report("report", content, as_json=False)
-    nothing = [3 for column in results.values() if not _any_scored(column)]
-    return exit_status([*nothing, *(show_decision(each, summary, quiet=as_json) for each in decisions)])
+        report("report", {**content, "limits": ()}, as_json=False)
+    statuses = [0 if _any_scored(column) else 3 for column in results.values()]
+    statuses += [show_decision(each, summary, quiet=as_json) for each in decisions]
+    return max(statuses, key=(0, 3, 1).index)
 
 
-def _asked(text: str) -> tuple[Measure, str, float]:
+def _limit(text: str, *, low: bool) -> tuple[Measure, str, Limit]:
     """Read `NAME=X` or `fail_rate:NAME=X`."""
-    from ragpulse_collector.analysis.limits import MEASURES
+    from ragpulse_collector.analysis.limits import Limit, Measure
 
     metric, _, number = text.rpartition("=")
     family, _, name = metric.partition(":")
-    measure = MEASURES.get(family) if name else None
+    measure: Measure | None = next((each for each in get_args(Measure) if each == family and name), None)
     try:
-        return measure or "quality", name if measure else metric, float(number)
+        value = float(number)
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: write NAME=X or fail_rate:NAME=X, as in groundedness=0.8") from error
+    return measure or "quality", name if measure else metric, Limit.of(*((value, None) if low else (None, value)))
 
 
 def _any_scored(results: Sequence[EvaluationResult]) -> bool:

@@ -165,10 +165,8 @@ def said_before(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     flat: dict[str, dict[int, dict[str, str]]] = {}
     for name, value in attributes.items():
-        if (match := _FLAT.fullmatch(name)) and type(value) is str:
-            message = flat.setdefault(match[1], {}).setdefault(int(match[2]), {})
-            key = "role" if match[3] == "role" else "content"
-            message[key] = message.get(key, "") + value
+        if match := _FLAT.fullmatch(name):
+            flat.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3]] = value
     lists: list[Any] = [[messages[number] for number in sorted(messages)] for messages in flat.values()]
     for content in map(parsed, attributes.values()):
         inside = content.values() if type(content) is dict else [content]
@@ -176,22 +174,14 @@ def said_before(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
     for messages in (list(map(message_fields, items)) for items in lists):
         users = [number for number, fields in enumerate(messages) if role_of(fields) == shapes.USER]
         if len(users) > 1:
-            return [said for fields in messages[: users[-1]] for said in _said(fields)]
+            texts = [(role_of(one), last_question([one]) or said_in(one).text) for one in messages[: users[-1]]]
+            return [{"role": role, "content": text} for role, text in texts if role in _SPEAKERS and text]
     return []
 
 
-_FLAT = re.compile(
-    r"(llm\.input_messages|gen_ai\.prompt)\.(\d+)\.(?:message\.)?(role|content|contents\.\d+\.message_content\.text)"
-)
+_FLAT = re.compile(r"(llm\.input_messages|gen_ai\.prompt)\.(\d+)\.(?:message\.)?(role|content)")
 """The name of a part of a message that has an attribute of its own."""
-
-
-def _said(fields: Mapping[str, Any]) -> list[dict[str, str]]:
-    role = role_of(fields)
-    text = (
-        last_question([fields]) if role == shapes.USER else said_in(fields).text if role == shapes.ASSISTANT else None
-    )
-    return [{"role": str(role), "content": text}] if text else []
+_SPEAKERS = (shapes.USER, shapes.ASSISTANT)
 
 
 def plain(value: str, field: str) -> Result:
