@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from ragpulse_evaluators.columns import ours
 from ragpulse_evaluators.errors import nearest
@@ -14,14 +14,14 @@ from ragpulse_evaluators.errors import nearest
 
 def clean(value: Any) -> Any:
     """A value whose texts have no lone surrogates, which no file, socket or database would take."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if type(value) in (list, tuple):
-        return type(value)(map(clean, value))
-    return {clean(key): clean(item) for key, item in value.items()} if type(value) is dict else value
+    kind = type(value)
+    if kind is dict:
+        return {clean(key): clean(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind(map(clean, value))
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _clean_or_empty(value: Any) -> Any:
@@ -39,6 +39,8 @@ SOURCE_KEYS = (
 """Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
 not import it."""
 
+STORED = object()
+"""The context of `Case.model_validate` for fields of a store: they have our names and types, and clean texts."""
 Text = Annotated[str | None, BeforeValidator(clean)]
 
 
@@ -64,7 +66,8 @@ class Context(BaseModel):
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         own = None if id is not None else next(map(str, _named(metadata or {}, ID_KEYS)), None)
-        super().__init__(text=text, id=clean(id or own), score=score, metadata=clean(metadata or {}))
+        facts = clean(metadata) if "\\ud" in repr(metadata) else metadata or {}
+        super().__init__(text=text, id=clean(id or own), score=score, metadata=facts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -219,9 +222,9 @@ class Case(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _ours(cls, data: Any) -> Any:
+    def _ours(cls, data: Any, info: ValidationInfo) -> Any:
         """Read the names of other packages; refuse an unknown one with the nearest of ours."""
-        if not isinstance(data, Mapping):
+        if not isinstance(data, Mapping) or info.context is STORED:
             return data
         fields = clean(ours(data)[0])
         for name in fields.keys() - cls.model_fields.keys():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ragpulse_evaluators.errors import excerpt
@@ -52,15 +52,16 @@ def ours(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
     Raises ValueError for columns that contradict each other, and for values that cannot be read.
     """
-    columns = [(_CAMEL.sub("_", theirs).lower(), theirs) for theirs, value in row.items() if not _is_null(value)]
+    columns = [(_snake(name), name) for name, value in row.items() if not _is_null(value)]
     names = {name for name, _ in columns}
     fields: dict[str, Any] = {}
     facts: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, theirs in sorted(columns, key=lambda column: column[0] in _WEAK):
-        meant, beside = _BESIDE.get(name, (name, names))
-        field = meant if beside & names else name
-        field = COLUMNS.get(field, _WEAK.get(field, field))
+        meant, beside = _BESIDE.get(name, (None, ()))
+        field = COLUMNS.get(name) or _WEAK.get(name, name)
+        if meant and not names.isdisjoint(beside):
+            field = meant
         if name in _FACTS or (name in _WEAK and field in fields):
             facts[theirs] = row[theirs]
             continue
@@ -77,7 +78,12 @@ def ours(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _is_null(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return value is None or (isinstance(value, float) and value != value)
+
+
+@lru_cache(maxsize=1024)
+def _snake(name: str) -> str:
+    return _CAMEL.sub("_", name).lower()
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
-from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.case import Case, clean
 from ragpulse_evaluators.columns import COLUMNS
 from ragpulse_evaluators.digest import Version, digest, source_digest
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable, nearest
@@ -183,7 +183,8 @@ class Evaluator(ABC):
         """The result of an outcome: normalized by the scale, passing by the threshold."""
         if isinstance(outcome, EvaluationResult):
             own = {"evaluator": self.name, "version": str(self.version), "judge": self.judge_id, "case": case}
-            return outcome.model_copy(update={**own, "calls": outcome.calls or tuple(calls)})
+            texts = clean(outcome.model_dump(include={"label", "explanation", "parts", "error"}))
+            return outcome.model_copy(update={**texts, **own, "calls": outcome.calls or tuple(calls)})
         normalized, passing = outcome.normalized, outcome.passing
         if outcome.score is not None:
             if normalized is None:
@@ -218,6 +219,8 @@ class Evaluator(ABC):
         )
 
     def _result(self, case: Case, calls: list[JudgeCall], **values: Any) -> EvaluationResult:
+        if not self.immediate:  # those read clean cases alone
+            values = clean(values)
         return EvaluationResult.of(self, case=case, calls=tuple(calls), **values)
 
 

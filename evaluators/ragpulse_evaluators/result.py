@@ -126,7 +126,6 @@ class EvaluationResult(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _never_nan(cls, data: Any) -> Any:
-        data = clean(data)
         if not isinstance(data, dict) or (_finite(data.get("score")) and _finite(data.get("normalized"))):
             return data
         explanation = data.get("explanation") or "the score is not a finite number"

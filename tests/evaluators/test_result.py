@@ -116,6 +116,7 @@ def test_no_text_of_a_case_or_call_has_a_lone_surrogate() -> None:
         }
     )  # fmt: skip
     call = JudgeCall(prompt=LONE, completion=LONE, problem=LONE, logprobs={LONE: -1.0}, sampling={"stop": [LONE]})
-    result = EvaluationResult(evaluator=LONE, explanation=LONE, error=LONE, calls=(call,))
-    for kept in (case, call, result):
+    result = EvaluationResult(label=LONE, explanation=LONE, error=LONE, parts={LONE: LONE}, calls=(call,))
+    settled = evaluator(lambda response: result, name="own").at_once(case)
+    for kept in (case, call, settled):
         assert "\ufffd" in kept.model_dump_json()

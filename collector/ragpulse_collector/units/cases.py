@@ -16,6 +16,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents
 from ragpulse_collector.store.queries.documents import TraceRange
 from ragpulse_evaluators import Case, Context, Turn
+from ragpulse_evaluators.case import STORED
 
 _MESSAGES = 2 * documents.MAX_TURNS
 _Window = tuple[timedelta, timedelta]
@@ -227,19 +228,20 @@ def _case(
     metadata = _object(root.metadata)
     if len(with_text) < len(all_contexts):
         metadata["contexts_without_text"] = len(all_contexts) - len(with_text)
-    return Case(
-        query=texts[0],
-        response=texts[1],
-        history=history,
-        contexts=tuple(with_text) if bearing and (with_text or not all_contexts) else None,
-        retrieved_ids=tuple(context.id for context in with_text if context.id is not None) or None,
-        latency_s=None if root.duration_us is None else root.duration_us / 1e6,
-        input_tokens=_sum(span.input_tokens for span in paid),
-        output_tokens=_sum(span.output_tokens for span in paid),
-        cost_usd=_sum(span.cost_usd for span in paid) if all(span.cost_usd is not None for span in paid) else None,
-        trace_id=unit.trace_id,
-        metadata=metadata,
-    )
+    fields = {
+        "query": texts[0],
+        "response": texts[1],
+        "history": history,
+        "contexts": tuple(with_text) if bearing and (with_text or not all_contexts) else None,
+        "retrieved_ids": tuple(context.id for context in with_text if context.id is not None) or None,
+        "latency_s": None if root.duration_us is None else root.duration_us / 1e6,
+        "input_tokens": _sum(span.input_tokens for span in paid),
+        "output_tokens": _sum(span.output_tokens for span in paid),
+        "cost_usd": _sum(span.cost_usd for span in paid) if all(span.cost_usd is not None for span in paid) else None,
+        "trace_id": unit.trace_id,
+        "metadata": metadata,
+    }
+    return Case.model_validate(fields, context=STORED)
 
 
 def _sum(figures: Iterable[Any]) -> Any:
