@@ -21,7 +21,7 @@ from ragpulse_evaluators import (
 )
 from ragpulse_evaluators.errors import JudgeError
 from ragpulse_evaluators.judges.chat import strict_schema
-from ragpulse_evaluators.judges.parsing import LANGUAGES
+from ragpulse_evaluators.judges.tokens import LANGUAGES
 from ragpulse_evaluators.judges.protocol import MAX_TOKENS, transcript
 
 PROMPTS = Path(__file__).parents[2] / "evaluators/ragpulse_evaluators/prompts"

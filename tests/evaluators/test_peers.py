@@ -8,7 +8,8 @@ import pytest
 
 from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
 from ragpulse_evaluators.aggregate import summarize
-from ragpulse_evaluators.judges.parsing import read_verdicts, words_of
+from ragpulse_evaluators.judges.parsing import read_verdicts
+from ragpulse_evaluators.judges.tokens import words_of
 
 CASE = Case(query="q", response="r", contexts=["c"], reference="g")
 

@@ -15,9 +15,10 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, PromptFile, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo, number_in, reasoning_of
-from ragpulse_evaluators.judges.parsing import Words, check_count, read_model, read_number
+from ragpulse_evaluators.judges.parsing import check_count, read_number
 from ragpulse_evaluators.judges.protocol import Embedder, cosine
 from ragpulse_evaluators.judges.providers import as_embedder
+from ragpulse_evaluators.judges.tokens import Words
 from ragpulse_evaluators.result import Outcome
 
 
@@ -167,7 +168,7 @@ class AnswerCorrectness(JudgedEvaluator):
             return 1.0, "neither text states anything"
 
         def classified(text: str) -> Classes:
-            classes = read_model(text, Classes)
+            classes = Classes.of_json(text)
             check_count(response, [*classes.TP, *classes.FP], "statements of the response")
             return classes
 

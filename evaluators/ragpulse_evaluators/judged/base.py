@@ -24,7 +24,6 @@ from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
 from ragpulse_evaluators.evaluator import AskingEvaluator, CostClass, Estimate, as_outcome
 from ragpulse_evaluators.judged.session import JudgeSession
-from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import (
     Judge,
     Message,
@@ -35,6 +34,7 @@ from ragpulse_evaluators.judges.protocol import (
     with_sampling,
 )
 from ragpulse_evaluators.judges.providers import as_judge
+from ragpulse_evaluators.judges.tokens import words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 

@@ -11,8 +11,7 @@ from pydantic import AliasChoices, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, YesNo
-from ragpulse_evaluators.judges.parsing import read_model
+from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply
 from ragpulse_evaluators.result import Outcome
 
 
@@ -21,7 +20,7 @@ class TurnVerdict(Reply):
 
     turn: Annotated[int, Field(validation_alias=AliasChoices("turn", "number"))]
     reason: Reason = ""
-    verdict: YesNo
+    verdict: Passing
 
 
 class TurnVerdicts(Reply):
@@ -61,7 +60,7 @@ class _PerTurn(JudgedEvaluator):
 
 def _ordered(text: str, count: int) -> Sequence[TurnVerdict]:
     """One verdict per turn, in order, matched by the turn's number."""
-    verdicts = {item.turn: item for item in read_model(text, TurnVerdicts).turns}
+    verdicts = {item.turn: item for item in TurnVerdicts.of_json(text).turns}
     numbers = range(1, count + 1)
     if missing := [number for number in numbers if number not in verdicts]:
         raise Unreadable(f"no verdict on turn {missing[0]} of {count}")

@@ -14,7 +14,8 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
-from ragpulse_evaluators.judges.parsing import Words, is_json, read_model, read_number, read_verdict, words_of
+from ragpulse_evaluators.judges.parsing import read_number, read_verdict
+from ragpulse_evaluators.judges.tokens import Words, is_json, words_of
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -105,7 +106,7 @@ class Rubric(JudgedEvaluator):
     def _score_and_comment(self, text: str) -> tuple[float, str]:
         if not is_json(text):
             return self._mark(text), reasoning_of(text, self.words)
-        reply = read_model(text, Marked)
+        reply = Marked.of_json(text)
         return self._mark(str(reply.score).lower()), reply.reason
 
     def _mark(self, text: str) -> float:

@@ -16,8 +16,8 @@ from ragpulse_evaluators.errors import ConfigurationError, nearest, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, fields_of, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, reasoning_of
-from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.judges.protocol import Message
+from ragpulse_evaluators.judges.tokens import Words
 from ragpulse_evaluators.result import Outcome
 
 _PLACEHOLDERS = {
@@ -29,7 +29,8 @@ _PLACEHOLDERS = {
 }
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_PLACEHOLDERS)}|criteria)\}}")
 _LETTERS = {"from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}
-_LAST_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_LAST_NUMBER = re.compile(r"(?<![\d./])(?<!/ )(?<!of )[-+]?\d+(?:\.\d+)?")
+"""No number that another one is out of."""
 
 
 PRESETS = ("granite_guardian", "lynx")

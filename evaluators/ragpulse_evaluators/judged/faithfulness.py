@@ -18,9 +18,10 @@ from pydantic import AliasChoices, Field, WithJsonSchema
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo
-from ragpulse_evaluators.judges.parsing import Words, check_count, is_json, read_model, read_verdicts
+from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply, VerdictReply
+from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
+from ragpulse_evaluators.judges.tokens import Words, is_json
 from ragpulse_evaluators.result import Outcome
 
 _SMALLEST_WINDOW = 128
@@ -125,7 +126,7 @@ class Checked(Reply):
     number: Annotated[int | None, WithJsonSchema({"type": "integer"})] = None
     statement: str = ""
     reason: Reason = ""
-    verdict: YesNo
+    verdict: Passing
 
 
 class CheckedStatements(Reply):
@@ -148,7 +149,7 @@ async def check_statements(
 
     def checked(text: str) -> list[Checked]:
         if is_json(text):
-            return matched(statements, read_model(text, CheckedStatements).statements)
+            return matched(statements, CheckedStatements.of_json(text).statements)
         return matched(statements, [Checked(verdict=v) for v in read_verdicts(text, len(statements), session.words)])
 
     return await session.parse(prompt, checked, form=CheckedStatements.form, schema=CheckedStatements)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -159,13 +158,7 @@ class GEval(JudgedEvaluator):
         text = final_text(call)
         if self._logprobs and call.logprobs and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
-        bare = re.sub(
-            rf"^\W*{dimension.name}\s*(?:\(\d+\s*[-–]\s*\d+\))?\W*(?:[:：=–—-]|\bis\b)\W*",
-            "",
-            text,
-            flags=re.IGNORECASE,
-        )
-        return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
+        return read_number(text, self.words, lo=dimension.lowest, hi=dimension.highest)
 
     def estimate(self, case: Case) -> Estimate:
         """As for every judged evaluator; a reply that a brief limit cuts is asked for once more."""

@@ -22,7 +22,8 @@ from ragpulse_evaluators.errors import Unreadable, excerpt
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
-from ragpulse_evaluators.judges.parsing import is_nothing, read_json, read_number, unwrapped, words_of
+from ragpulse_evaluators.judges.parsing import is_nothing, read_json, read_number
+from ragpulse_evaluators.judges.tokens import unwrapped, words_of
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
 _LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)

@@ -11,7 +11,8 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, reasoning_of
-from ragpulse_evaluators.judges.parsing import Words, read_label
+from ragpulse_evaluators.judges.parsing import read_label
+from ragpulse_evaluators.judges.tokens import Words
 from ragpulse_evaluators.result import Outcome
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5

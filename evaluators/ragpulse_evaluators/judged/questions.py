@@ -20,9 +20,9 @@ from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingField, Unreadable
 from ragpulse_evaluators.judged.base import PromptFile, fields_of
 from ragpulse_evaluators.judged.session import JudgeSession, Reply
-from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
 from ragpulse_evaluators.judges.providers import as_judge
+from ragpulse_evaluators.judges.tokens import words_of
 from ragpulse_evaluators.judges.wrappers import Gate, GatedJudge
 from ragpulse_evaluators.result import JudgeCall
 

@@ -13,8 +13,9 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, YesNo, number_in
-from ragpulse_evaluators.judges.parsing import Words, is_nothing, read_model, read_number, words_of
+from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply, VerdictReply, number_in
+from ragpulse_evaluators.judges.parsing import is_nothing, read_number
+from ragpulse_evaluators.judges.tokens import Words, words_of
 from ragpulse_evaluators.result import Outcome
 
 
@@ -78,7 +79,7 @@ class Attribution(Reply):
 
     statement: str = ""
     reason: Reason = ""
-    attributed: Annotated[YesNo, Field(validation_alias=AliasChoices("attributed", "verdict"))]
+    attributed: Annotated[Passing, Field(validation_alias=AliasChoices("attributed", "verdict"))]
 
 
 class Attributions(Reply):
@@ -175,7 +176,7 @@ class ContextRelevancy(JudgedEvaluator):
             raise MissingField("contexts")
         reason, relevant = await session.parse(
             self.render("sentences", case, sentences=sentences),
-            lambda text: _numbers(read_model(text, Relevant), sentences),
+            lambda text: _numbers(Relevant.of_json(text), sentences),
             form=Relevant.form,
             schema=Relevant,
         )

@@ -6,30 +6,41 @@ A reply is read by its JSON shape first and as plain text second; an unreadable 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable
+from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable, first_problem, unreadable
 from ragpulse_evaluators.judges.parsing import (
-    LANGUAGES,
-    Words,
     final_text,
-    folded_key,
-    is_json,
-    is_labelled,
     not_applicable,
     read_json,
-    read_model,
     read_number,
     read_verdict,
     refuses,
+)
+from ragpulse_evaluators.judges.protocol import Judge, Message, together
+from ragpulse_evaluators.judges.tokens import (
+    LANGUAGES,
+    Words,
+    apart,
+    folded_key,
+    is_json,
+    labelled,
     unwrapped,
     words_of,
 )
-from ragpulse_evaluators.judges.protocol import Judge, Message, together
 from ragpulse_evaluators.result import JudgeCall
 
 Value = TypeVar("Value")
@@ -47,14 +58,36 @@ class Reply(BaseModel):
 
     @classmethod
     def of_text(cls, text: str, words: Words) -> Self:
-        """Read a reply; raises `Unreadable`."""
-        return read_model(text, cls) if is_json(text) else cls.plain(text, words)
+        """Read a reply; raises `Unreadable`, also where the words around an object contradict it."""
+        if not is_json(text):
+            return cls.plain(text, words)
+        found = around = cls.of_json(text)
+        with suppress(Unreadable):
+            around = cls.plain(f"-\n{apart(text)[1]}", words)
+        return found if around._verdict == found._verdict else unreadable("one verdict", text)
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """Read the object that has a key of the shape; several have to agree. Raises `Unreadable`."""
+        objects, keys = apart(text)[0], _spellings(cls)
+        known = [one for one in objects if unwrapped(one, keys).keys() & keys.keys()] or objects
+        try:
+            read = [cls.model_validate(one) for one in known]
+        except ValidationError as error:
+            raise Unreadable(first_problem(error)) from None
+        if not read or any(one._verdict != read[0]._verdict for one in read):
+            unreadable("one JSON object", text)
+        return read[-1]
 
     @classmethod
     def plain(cls, text: str, words: Words) -> Self:
         """Read a reply that is no JSON; a shape without a plain form raises `Unreadable`."""
         del words
-        return read_model(text, cls)
+        return cls.of_json(text)
+
+    @property
+    def _verdict(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"reason"})
 
     @model_validator(mode="before")
     @classmethod
@@ -76,20 +109,21 @@ def _spellings(schema: type[BaseModel]) -> dict[str, str]:
     return spellings
 
 
-def _yes_or_no(value: Any) -> Any:
+def _yes_or_no(value: Any, *, as_it_should: bool) -> Any:
     """Read a yes or no in any language we have prompts for; leave the rest to the schema."""
     if not isinstance(value, str):
         return value
     for language in LANGUAGES:
-        try:
-            return read_verdict(value, words_of(language))
-        except Unreadable:
-            continue
+        with suppress(Unreadable):
+            return read_verdict(value, words_of(language), as_it_should=as_it_should)
     return value
 
 
-YesNo = Annotated[bool, BeforeValidator(_yes_or_no), WithJsonSchema({"type": "string", "enum": ["YES", "NO"]})]
+_AS_WORD = WithJsonSchema({"type": "string", "enum": ["YES", "NO"]})
+YesNo = Annotated[bool, BeforeValidator(partial(_yes_or_no, as_it_should=False)), _AS_WORD]
 """A bool that judges are asked to write as "YES" or "NO"; 1, 0, true, "否", "sim" are read too."""
+Passing = Annotated[bool, BeforeValidator(partial(_yes_or_no, as_it_should=True)), _AS_WORD]
+"""The same where a yes says that something is as it should be: "PASS", "not supported" are read too."""
 Reason = Annotated[
     str,
     BeforeValidator(lambda value: "" if value is None else value),
@@ -118,19 +152,19 @@ class VerdictReply(Reply, title="Verdict"):
 
     form = '{"reason": "...", "verdict": "YES" | "NO"}'
     reason: Reason = ""
-    verdict: Annotated[YesNo, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
+    verdict: Annotated[Passing, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
 
     @classmethod
     def plain(cls, text: str, words: Words) -> Self:
         """A yes or no as first word, or after a label on the last line."""
-        return cls(verdict=read_verdict(text, words), reason=reasoning_of(text, words))
+        return cls(verdict=read_verdict(text, words, as_it_should=True), reason=reasoning_of(text, words))
 
 
 def reasoning_of(text: str, words: Words) -> str:
     """A plain reply without the line of its verdict: a labelled last line, else the first; all of a single line."""
     lines = text.strip().splitlines()
     if len(lines) > 1:
-        del lines[-1 if is_labelled(lines[-1], words) else 0]
+        del lines[-1 if labelled(lines[-1], words) else 0]
     return "\n".join(lines).strip()
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.judges.parsing import read_json, read_label, read_number, read_verdict, read_verdicts, words_of
+from ragpulse_evaluators.judges.parsing import read_json, read_label, read_number, read_verdict, read_verdicts
+from ragpulse_evaluators.judges.tokens import words_of
 
 EN, ZH, PT = words_of("en"), words_of("zh"), words_of("pt")
 
