@@ -5,6 +5,7 @@ EvaluatorError
 │   └── UnknownEvaluator no evaluator has this name; the message names the nearest
 ├── MissingField         the case lacks a field: the result becomes `skipped`
 │   └── NothingToScore   it lacks none, but nothing in it can be scored
+│       └── Abstained    the answer states nothing that could be right or wrong: labelled `abstained`
 ├── Unreadable           a reply or value cannot be read as a verdict: the result becomes `invalid`
 │   └── NoVerdict        the reply was cut off, filtered or a refusal: asking again would not help
 ├── EvaluatorStopped     a user's evaluator ended its process or exceeded its time: the result becomes `error`
@@ -52,6 +53,12 @@ class NothingToScore(MissingField):
     def __init__(self, reason: str) -> None:
         EvaluatorError.__init__(self, reason)
         self.fields = ()
+
+
+class Abstained(NothingToScore):
+    """The answer states nothing that could be right or wrong, such as "I don't know"."""
+
+    label = "abstained"
 
 
 class Unreadable(EvaluatorError, ValueError):

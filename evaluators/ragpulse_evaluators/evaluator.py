@@ -206,7 +206,8 @@ class Evaluator(ABC):
     def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         if isinstance(error, (MissingField, Unreadable)):
             status: Status = "skipped" if isinstance(error, MissingField) else "invalid"
-            return self._result(case, calls, status=status, explanation=str(error))
+            label = getattr(error, "label", None)
+            return self._result(case, calls, status=status, explanation=str(error), label=label)
         return self._result(
             case,
             [*calls, *getattr(error, "calls", ())],

@@ -21,8 +21,8 @@ from ragpulse_evaluators import (
 )
 from ragpulse_evaluators.errors import JudgeError
 from ragpulse_evaluators.judges.chat import strict_schema
-from ragpulse_evaluators.judges.tokens import LANGUAGES
 from ragpulse_evaluators.judges.protocol import MAX_TOKENS, transcript
+from ragpulse_evaluators.judges.tokens import LANGUAGES
 
 PROMPTS = Path(__file__).parents[2] / "evaluators/ragpulse_evaluators/prompts"
 NOT_INSTALLED = {"bertscore"}

@@ -126,7 +126,7 @@ class RecordedCalls:
         return None if reply is None else JudgeCall.model_validate_json(reply)
 
     async def put(self, key: str, call: JudgeCall) -> None:
-        """Record a call; the first under a key is the one that is found."""
+        """Record a call; the last under a key is the one that is found."""
         await self._keep((key, call.model, call.model_dump_json()))
 
 

@@ -116,7 +116,7 @@ def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -
         pass_ci=rate,
         parsing_success=counts["ok"] / replies if replies else None,
         parts=_part_means(results),
-        labels=dict(Counter(result.label for result in readable if result.label is not None)),
+        labels=dict(Counter(result.label for result in results if result.label is not None)),
         **_against(results, expected),
     )
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.errors import MissingField, NothingToScore, excerpt
+from ragpulse_evaluators.errors import Abstained, MissingField, NothingToScore, excerpt
 from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, ContextSentence, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
@@ -221,10 +221,10 @@ class Groundedness(PlainEvaluator):
 
 
 def assess_case(case: Case) -> Assessment:
-    """Assess a case; raises `MissingField` without a text, for a refusal, and where nothing is claimed."""
+    """Assess a case; raises `MissingField` without a text and where nothing is claimed, `Abstained` for a refusal."""
     response, contexts = readable_response(case), readable_contexts(case)
     if refusal := find_refusal(response):
-        raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
+        raise Abstained(f"nothing to check: the response declines to answer ({refusal!r})")
     assessment = assess(response, [c.text for c in contexts], [name for c in contexts for name in c.names])
     if assessment.score is None:
         raise MissingField(NO_CLAIM)

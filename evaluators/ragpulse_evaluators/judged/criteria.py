@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
@@ -38,15 +38,21 @@ class Guideline(JudgedEvaluator):
         self._ask_times(len(rules))
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
-        """Judge each guideline by itself; the feedback of the first broken one comes first."""
+        """Judge each guideline by itself; one that is surely broken decides. Its feedback comes first."""
         prompts = [self.render("evaluate", case, guidelines=rule) for rule in self._rules]
-        verdicts = await session.replies(prompts, VerdictReply)
-        passing = all(verdict.verdict for verdict in verdicts)
-        ordered = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
-        feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in ordered)
-        parts = {
-            rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
+        replies = await session.attempts(prompts, VerdictReply)
+        parts: dict[str, dict[str, Any]] = {
+            rule: {"passing": said.verdict, "feedback": said.reason}
+            if isinstance(said, VerdictReply)
+            else {"passing": None, "feedback": str(said)}
+            for rule, said in zip(self._rules, replies, strict=True)
         }
+        passing = all(part["passing"] is not False for part in parts.values())
+        for said in replies:
+            if passing and isinstance(said, EvaluatorError):
+                raise said
+        ordered = sorted(parts.items(), key=lambda pair: pair[1]["passing"] is not False)
+        feedback = "\n".join(f"{rule}: {p['feedback']}" if len(parts) > 1 else p["feedback"] for rule, p in ordered)
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
 
 

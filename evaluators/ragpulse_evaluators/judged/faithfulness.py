@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ContextTooLong, Unreadable, excerpt, unreadable
+from ragpulse_evaluators.errors import Abstained, ContextTooLong, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply, VerdictReply
-from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
+from ragpulse_evaluators.judges.parsing import check_count, is_nothing, read_verdicts
 from ragpulse_evaluators.judges.protocol import Message, count_tokens, split_text
 from ragpulse_evaluators.judges.tokens import Words, is_json
 from ragpulse_evaluators.result import Outcome
@@ -139,7 +139,8 @@ class CheckedStatements(Reply):
 async def split_statements(session: JudgeSession, prompt: Sequence[Message]) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
     reply = await session.reply(prompt, Statements)
-    return list(dict.fromkeys(statement for statement in reply.statements if statement.strip()))
+    none = session.words.none | {""}
+    return list(dict.fromkeys(one for one in reply.statements if not is_nothing(one, none)))
 
 
 async def check_statements(
@@ -212,7 +213,7 @@ class StatementFaithfulness(JudgedEvaluator):
         """Two calls: take apart, check."""
         statements = await split_statements(session, self.render("statements", case, text=case.response or ""))
         if not statements:
-            raise Unreadable("the judge found no statements in the response")
+            raise Abstained("nothing to check: the response states nothing")
         prompt = self.render("check", case, statements=statements, source=case.texts)
         checked = await check_statements(session, prompt, statements)
         parts: dict[str, Any] = {"statements": [item.model_dump() for item in checked]}

@@ -16,9 +16,9 @@ from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession
 from ragpulse_evaluators.judges.parsing import final_text, read_number
-from ragpulse_evaluators.judges.protocol import brief, together
+from ragpulse_evaluators.judges.protocol import Message, brief, together
 from ragpulse_evaluators.judges.replies import end_of
-from ragpulse_evaluators.result import JudgeCall, Outcome
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
     "summarization": {"Relevance": 5, "Fluency": 3, "Consistency": 5, "Coherence": 5},
@@ -114,17 +114,17 @@ class GEval(JudgedEvaluator):
         if self.judge is not None:
             self.judge = brief(self.judge, _MARK_TOKENS)
 
-    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome | EvaluationResult:
         """Mark every dimension, then average."""
         if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
         marks = await together(self._mark(dimension, case, session) for dimension in self._dimensions)
         pairs = list(zip(self._dimensions, marks, strict=True))
         ratios = {dim.name: None if mark.score is None else dim.ratio(mark.score) for dim, mark in pairs}
-        readable = [ratio for ratio in ratios.values() if ratio is not None]
         if problem := next((mark.problem for mark in marks if mark.score is None), None):
-            raise Unreadable(f"no readable mark ({_explanation(ratios)}): {problem}")
-        overall = fmean(readable)
+            why = f"no readable mark ({_explanation(ratios)}): {problem}"
+            return EvaluationResult(status="invalid", explanation=why, parts=dict(ratios))
+        overall = fmean(ratio for ratio in ratios.values() if ratio is not None)
         return Outcome(
             score=overall if len(pairs) > 1 else marks[0].score,
             explanation=_explanation(ratios),
@@ -136,14 +136,23 @@ class GEval(JudgedEvaluator):
         source = "\n\n".join(case.texts) or case.query
         span: dict[str, Any] = {"lowest": dimension.lowest, "highest": dimension.highest, "dimension": dimension.name}
         prompt = self.render(self._task, case, source=source, **span, **self._criterion_of(dimension))
-        calls = await session.ask(prompt, n=self._samples, logprobs=self._logprobs)
-        marks, problem = [], ""
-        for call in calls:
+        try:
+            marks = await session.held(lambda session: self._marks(prompt, dimension, session))
+        except Unreadable as unreadable:
+            return _DimensionMark(None, 0, str(unreadable))
+        return _DimensionMark(fmean(marks), len(marks), "")
+
+    async def _marks(self, prompt: Sequence[Message], dimension: _Dimension, session: JudgeSession) -> list[float]:
+        """The marks of the samples that can be read; raises `Unreadable` where none can."""
+        marks, problem = list[float](), Unreadable("no reply")
+        for call in await session.ask(prompt, n=self._samples, logprobs=self._logprobs):
             try:
                 marks.append(self._mark_in(call, dimension))
             except Unreadable as unreadable:
-                problem = str(unreadable)
-        return _DimensionMark(fmean(marks) if marks else None, len(marks), problem)
+                problem = unreadable
+        if not marks:
+            raise problem
+        return marks
 
     def _criterion_of(self, dimension: _Dimension) -> dict[str, Any]:
         """Criterion and steps: your own, or those of the prompt file."""
@@ -156,7 +165,9 @@ class GEval(JudgedEvaluator):
         if call.logprobs and end_of(call.finish_reason) == "length" and dimension.highest < 10:
             call = call.model_copy(update={"finish_reason": "stop"})  # the first token is the whole mark
         text = final_text(call)
-        if self._logprobs and call.logprobs and text == call.completion.strip():
+        candidates = [token.strip() for token in call.logprobs or ()]
+        is_whole = dimension.highest < 10 or any(len(one) > 1 and one.isdigit() for one in candidates)
+        if self._logprobs and call.logprobs and is_whole and text == call.completion.strip():
             return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
         return read_number(text, self.words, lo=dimension.lowest, hi=dimension.highest)
 

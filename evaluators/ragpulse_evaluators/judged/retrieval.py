@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.errors import MissingField, NothingToScore, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply, VerdictReply, number_in
@@ -88,7 +88,12 @@ class Attributions(Reply):
     form = '{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES" | "NO"}]}'
     classifications: Annotated[
         list[Attribution],
-        Field(min_length=1, validation_alias=AliasChoices("classifications", "statements", "verdicts")),
+        Field(
+            json_schema_extra={
+                "minItems": 1
+            },  # recorded questions are found by the schema  # recorded questions are found by the schema
+            validation_alias=AliasChoices("classifications", "statements", "verdicts"),
+        ),
     ]
 
 
@@ -103,6 +108,8 @@ class ContextRecall(JudgedEvaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """One call: the judge takes the reference apart and attributes each statement."""
         statements = (await session.reply(self.render("evaluate", case), Attributions)).classifications
+        if not statements:
+            raise NothingToScore("nothing to find: the reference states nothing")
         missing = [item.statement for item in statements if not item.attributed]
         return Outcome(
             score=fmean(item.attributed for item in statements),

@@ -5,11 +5,12 @@ A reply is read by its JSON shape first and as plain text second; an unreadable 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import (
     AliasChoices,
@@ -21,7 +22,15 @@ from pydantic import (
     model_validator,
 )
 
-from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable, first_problem, unreadable
+from ragpulse_evaluators.errors import (
+    JudgeError,
+    MissingField,
+    NothingToScore,
+    NoVerdict,
+    Unreadable,
+    first_problem,
+    unreadable,
+)
 from ragpulse_evaluators.judges.parsing import (
     final_text,
     not_applicable,
@@ -30,7 +39,7 @@ from ragpulse_evaluators.judges.parsing import (
     read_verdict,
     refuses,
 )
-from ragpulse_evaluators.judges.protocol import Judge, Message, together
+from ragpulse_evaluators.judges.protocol import Judge, Message, anew, together
 from ragpulse_evaluators.judges.tokens import (
     LANGUAGES,
     Words,
@@ -45,6 +54,7 @@ from ragpulse_evaluators.result import JudgeCall
 
 Value = TypeVar("Value")
 Shape = TypeVar("Shape", bound="Reply")
+_NO_VERDICT = (Unreadable, MissingField)
 
 
 class Reply(BaseModel):
@@ -199,6 +209,15 @@ class JudgeSession:
         """Ask several questions at the same time, and read each reply in the shape."""
         return await together(self.reply(prompt, shape) for prompt in prompts)
 
+    async def attempts(
+        self, prompts: Iterable[Sequence[Message]], shape: type[Shape]
+    ) -> list[Shape | Unreadable | MissingField]:
+        """As `replies`, with the failure in the place of a reply that holds no verdict."""
+        done = await asyncio.gather(*(self.reply(prompt, shape) for prompt in prompts), return_exceptions=True)
+        if failures := [one for one in done if isinstance(one, BaseException) and not isinstance(one, _NO_VERDICT)]:
+            raise failures[0]
+        return cast(list[Shape | Unreadable | MissingField], done)
+
     async def parse(
         self,
         messages: Sequence[Message],
@@ -211,6 +230,28 @@ class JudgeSession:
 
         A reply that was cut off, filtered or a refusal raises `NoVerdict` at once, "N/A" raises `MissingField`.
         """
+        return await self.held(lambda session: session._parse(messages, parse, form=form, schema=schema))
+
+    async def held(self, talk: Callable[[JudgeSession], Awaitable[Value]]) -> Value:
+        """Hold a conversation; once more without the records where recorded replies left it without a verdict."""
+        calls: list[JudgeCall] = []
+        try:
+            return await talk(replace(self, _calls=calls))
+        except Unreadable:
+            if not any(call.cached for call in calls):
+                raise
+            return await talk(replace(self, _judge=anew(self._judge), _calls=calls))
+        finally:
+            self._calls.extend(calls)
+
+    async def _parse(
+        self,
+        messages: Sequence[Message],
+        parse: Callable[[str], Value],
+        *,
+        form: str,
+        schema: type[BaseModel] | None,
+    ) -> Value:
         messages, sent_schema = self._with_canary(messages, schema)
         call = (await self.ask(messages, schema=sent_schema))[0]
         try:
@@ -229,6 +270,9 @@ class JudgeSession:
         """Ask `n` times and read what can be read; raises `Unreadable` where nothing can. A single one is repaired."""
         if n == 1:
             return [await self.reply(messages, shape)]
+        return await self.held(lambda session: session._samples(messages, shape, n=n))
+
+    async def _samples(self, messages: Sequence[Message], shape: type[Shape], *, n: int) -> list[Shape]:
         messages, sent_schema = self._with_canary(messages, shape)
         replies: list[Shape] = []
         problem: Exception | None = None
@@ -249,7 +293,7 @@ class JudgeSession:
             raise
         except Unreadable as unreadable:
             if not_applicable(text, self.words):
-                raise MissingField("anything to judge (the judge replied N/A)") from None
+                raise NothingToScore("nothing to judge: the judge replied N/A") from None
             if refuses(text):
                 raise NoVerdict(f"the judge refused to judge: {unreadable}") from None
             raise

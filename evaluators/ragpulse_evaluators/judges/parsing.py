@@ -94,7 +94,8 @@ _WHOLE = re.compile(
 )
 _STARS = re.compile(r"(?<!\d)(?<!\d )((?:[★⭐🌟✮]\ufe0f?\s?)+)([☆✩\s]*)(\.5)?")
 _WORDED = re.compile(
-    r"(?:(?<!maximum )(?<!max )(?<!minimum )(?<!possible )(?<!highest )(?<!lowest )\b(?:scores?|scored|rat(?:e|es|ed|ing)|marks?|grade[sd]?|g[ia]ve|gives?|giving|assign(?:ed|s)?|award(?:ed|s)?"
+    r"(?:(?<!maximum )(?<!max )(?<!minimum )(?<!possible )(?<!highest )(?<!lowest )\b"
+    r"(?:scores?|scored|rat(?:e|es|ed|ing)|marks?|grade[sd]?|g[ia]ve|gives?|giving|assign(?:ed|s)?|award(?:ed|s)?"
     r"|deserves?|earns?|say|nota|dou|atribuo)\b|评分|得分|打分|分数|给)([^\d\n]{0,40}?)"
     rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*([%分])?",
     re.IGNORECASE,

@@ -123,6 +123,11 @@ def brief(judge: Judge, tokens: int) -> Judge:
     return judge.brief(tokens) if hasattr(judge, "brief") else judge
 
 
+def anew(judge: Judge) -> Judge:
+    """The judge without the records of its replies; new ones take their place."""
+    return judge.anew() if hasattr(judge, "anew") else judge
+
+
 def max_tokens_of(judge: Judge | None) -> int:
     """The most tokens one reply of this judge can take: what a budget reserves per call."""
     return int(getattr(judge, "max_tokens", MAX_TOKENS))
@@ -186,6 +191,10 @@ class JudgeWrapper(BaseJudge):
     def brief(self, tokens: int) -> Self:
         """The same wrapper around the inner judge for short replies."""
         return self._around(lambda judge: brief(judge, tokens))
+
+    def anew(self) -> Self:
+        """The same wrapper around the inner judge without records."""
+        return self._around(anew)
 
     def _around(self, change: Callable[[Judge], Judge]) -> Self:
         changed = copy.copy(self)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
@@ -201,7 +201,7 @@ class JudgeCache(Protocol):
         """The recorded call, or None."""
 
     async def put(self, key: str, call: JudgeCall) -> None:
-        """Record a call; a second one under the same key may be ignored."""
+        """Record a call; a later one under the same key takes its place."""
 
 
 def call_key(
@@ -245,9 +245,8 @@ class FileCache:
         return self._calls.get(key)
 
     async def put(self, key: str, call: JudgeCall) -> None:
-        """Append one line; the first record of a key stays."""
-        if self._calls.setdefault(key, call) is not call:
-            return
+        """Append one line; the last record of a key counts."""
+        self._calls[key] = call
         record = {"key": key, "call": call.model_dump(mode="json")}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
@@ -267,17 +266,24 @@ class CachedJudge(JudgeWrapper):
         super().__init__(judge)
         self._recorded_id = id
         self._cache = cache
+        self._is_anew = False
 
     @property
     def id(self) -> str:
         """The id under which calls are recorded: by default the judge's."""
         return self._recorded_id or self._inner.id
 
+    def anew(self) -> Self:
+        """The same judge, which asks as if nothing was recorded, where it can ask."""
+        changed = super().anew()
+        changed._is_anew = self._judge is not None
+        return changed
+
     async def replies_to(self, question: JudgeQuestion) -> list[JudgeCall]:
         """The recorded samples; missing samples are asked for."""
         options: Any = {"schema": question.schema, "logprobs": question.logprobs}
         keys = [call_key(self.id, question.messages, **options, index=index) for index in range(question.n)]
-        recorded = await _gather(self._cache.get(key) for key in keys)
+        recorded = [None] * len(keys) if self._is_anew else await _gather(self._cache.get(key) for key in keys)
         fresh = iter(await self._fresh(question, [key for key, call in zip(keys, recorded, strict=True) if not call]))
         free = {"cached": True, "cost_usd": 0.0}
         return [call.model_copy(update=free) if call else next(fresh) for call in recorded]

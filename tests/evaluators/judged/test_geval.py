@@ -38,7 +38,8 @@ async def test_geval_averages_its_samples_and_drops_unreadable_ones() -> None:
 async def test_a_dimension_without_a_readable_sample_makes_the_result_invalid() -> None:
     """A mean over the others would be another metric under the same name; the explanation has their marks."""
     result = await judged("geval", "2", "n/a", "1", "2", case=SUMMARY, n=1)
-    assert (result.status, result.score) == ("invalid", None)
+    assert (result.status, result.score, len(result.calls)) == ("invalid", None, 4)
+    assert result.parts == {"Relevance": 0.4, "Fluency": None, "Consistency": 0.2, "Coherence": 0.4}
     assert "Relevance 0.4, Fluency unreadable" in (result.explanation or "")
 
 
@@ -49,6 +50,23 @@ async def test_geval_weighs_log_probabilities() -> None:
     result = await judged("geval", reply, case=SUMMARY, dimension="Relevance", use_logprobs=True)
     assert result.score == pytest.approx(4.25)
     assert expected_mark({"1": 0.0, " 1": 0.0}, 1, 5) == 1.0
+
+
+MARKS_OF_SEVERAL_TOKENS: list[tuple[str, dict[str, float], float]] = [
+    ("10", {"1": 0.9, "9": 0.05}, 10),
+    ("9", {"9": 0.6, "1": 0.4}, 9),  # a 1 may begin a 10
+    ("10", {"10": 0.75, "8": 0.25}, 9.5),
+    ("8", {"8": 0.5, "10": 0.5}, 9),
+]
+
+
+@pytest.mark.parametrize(("text", "candidates", "mark"), MARKS_OF_SEVERAL_TOKENS)
+async def test_a_mark_of_several_tokens_is_read_whole(text: str, candidates: dict[str, float], mark: float) -> None:
+    """Only the first token's candidates are known: where a longer mark may begin with one, the text alone counts."""
+    logprobs = {token: math.log(share) for token, share in candidates.items()}
+    own: dict[str, Any] = {"criterion": "It is clear.", "span": (1, 10), "use_logprobs": True}
+    result = await judged("geval", {"completion": text, "logprobs": logprobs}, case=SUMMARY, **own)
+    assert result.score == pytest.approx(mark)
 
 
 async def test_geval_marks_chat_replies() -> None:

@@ -29,6 +29,23 @@ async def test_several_guidelines_must_all_be_met() -> None:
     assert result.parts["Be short."]["passing"] is True
 
 
+@pytest.mark.parametrize(
+    ("replies", "status", "passing"),
+    [
+        (["NO", "n/a"], "ok", False),
+        (["n/a", "NO"], "ok", False),
+        (["NO", "hm", "hm"], "ok", False),
+        (["hm", "NO", "hm"], "ok", False),
+        (["YES", "hm", "hm"], "invalid", None),
+        (["YES", "n/a"], "skipped", None),
+    ],
+)
+async def test_a_guideline_that_is_surely_broken_decides(replies: list[str], status: str, passing: bool | None) -> None:
+    """Whatever the others are; without one, every verdict is needed."""
+    result = await judged("guideline", *replies, guidelines=["Be short.", "Be polite."])
+    assert (result.status, result.passing) == (status, passing)
+
+
 def test_an_empty_guideline_is_refused() -> None:
     """A guideline without words is a mistake of configuration."""
     with pytest.raises(ConfigurationError):

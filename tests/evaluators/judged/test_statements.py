@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
+from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, default_registry, get_evaluator
+from ragpulse_evaluators.aggregate.reports import summarize
 
 CASE = Case(
     query="When was Apple founded?",
@@ -57,9 +58,24 @@ async def test_a_final_line_of_verdicts_is_read() -> None:
     assert result.score == 0.5
 
 
-async def test_a_response_without_statements_is_invalid() -> None:
-    """Nothing to check is no perfect score."""
-    assert (await judged("statement_faithfulness", '{"statements": []}')).status == "invalid"
+ABSTAINED = ['{"statements": []}', '{"statements": [""]}', '{"statements": ["N/A"]}', '{"statements": ["None."]}']
+
+
+@pytest.mark.parametrize("reply", ABSTAINED)
+async def test_a_response_that_states_nothing_abstains(reply: str) -> None:
+    """Nothing to check is no perfect score, and no missing verdict either: bounds do not widen."""
+    result = await judged("statement_faithfulness", reply)
+    assert (result.status, result.label, result.score, len(result.calls)) == ("skipped", "abstained", None, 1)
+
+
+@pytest.mark.parametrize("name", ["groundedness", "statement_faithfulness"])
+async def test_abstentions_are_counted_by_their_label(name: str) -> None:
+    """Beside the answers that are scored."""
+    judge = ScriptedJudge([STATEMENTS, verdicts(1, 0, 1), '{"statements": []}'])
+    evaluator = get_evaluator(name, **({"judge": judge} if "judge" in default_registry().accepts(name) else {}))
+    results = [await evaluator(case) for case in (CASE, CASE.model_copy(update={"response": "I don't know."}))]
+    summary = summarize(results)
+    assert (summary.counts["skipped"], summary.labels["abstained"]) == (1, 1)
 
 
 def item(index: int, verdict: str, **fields: Any) -> dict[str, Any]:

@@ -57,3 +57,37 @@ async def test_a_schema_is_part_of_the_recorded_question(tmp_path: Path) -> None
     [record] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert record["call"]["completion"] == "YES"
     assert len(record["key"]) == 64
+
+
+UNREADABLE = {
+    "empty": ("faithfulness", {}, [{"completion": "", "problem": "the reply is empty"}, "NO"], 2),
+    "cut": ("faithfulness", {}, [{"completion": "NO", "finish_reason": "length"}, "NO"], 2),
+    "unreadable twice": ("faithfulness", {}, ["hm", "hm", "NO"], 3),
+    "samples": ("judge", {"n": 2}, ["hm", "hm", "False", "False"], 4),
+    "marks": ("geval", {"n": 2, "criterion": "It is clear.", "span": (0, 4)}, ["n/a", "n/a", "0", "0"], 4),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_a_recorded_reply_that_was_unreadable_is_no_record(tmp_path: Path, kind: str) -> None:
+    """It is asked for again, and the new reply takes its place; a third time nothing is asked."""
+    name, options, replies, asked = UNREADABLE[kind]
+    case, path = Case(query="q", response="r", contexts=["c"]), tmp_path / "c.jsonl"
+    judge = ScriptedJudge(replies)
+    found = [await get_evaluator(name, judge=CachedJudge(judge, FileCache(path)), **options)(case) for _ in range(3)]
+    assert [(result.status, result.score) for result in found] == [("invalid", None), ("ok", 0.0), ("ok", 0.0)]
+    assert len(judge.asked) == asked
+
+
+async def test_a_reply_that_a_repair_made_readable_stays_a_record(tmp_path: Path) -> None:
+    """Both replies are one conversation: a second run asks nothing. Without a judge, what is recorded stays."""
+    case, cache, judge = (
+        Case(response="r", contexts=["c"]),
+        FileCache(tmp_path / "c.jsonl"),
+        ScriptedJudge(["hm", "NO"]),
+    )
+    for _ in range(2):
+        assert (await get_evaluator("faithfulness", judge=CachedJudge(judge, cache))(case)).score == 0.0
+    assert len(judge.asked) == 2
+    replayed = await get_evaluator("faithfulness", judge=CachedJudge(None, cache, id="scripted"), repair=False)(case)
+    assert (replayed.status, len(replayed.calls)) == ("invalid", 2)

@@ -373,9 +373,9 @@ def selected_units(read: Read, since: datetime, until: datetime, names: Sequence
 
 
 def replies(read: Read, keys: Sequence[str]) -> dict[str, str]:
-    """Return the first recorded reply under each key that has one."""
+    """Return the last recorded reply under each key that has one."""
     sql = (
-        "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
+        "SELECT key, arg_max(reply, created_at) FROM raw.judge_calls"
         " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
     )
     return dict(read(sql, {"keys": list(keys)}).rows)
