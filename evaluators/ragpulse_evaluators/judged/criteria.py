@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, MissingField, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, MissingField, Unreadable, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
 from ragpulse_evaluators.judges.parsing import read_number, read_verdict
-from ragpulse_evaluators.judges.tokens import Words, is_json, words_of
+from ragpulse_evaluators.judges.tokens import Words, beside, is_json, words_of
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -113,7 +114,10 @@ class Rubric(JudgedEvaluator):
         if not is_json(text):
             return self._mark(text), reasoning_of(text, self.words)
         reply = Marked.of_json(text)
-        return self._mark(str(reply.score).lower()), reply.reason
+        mark = said = self._mark(str(reply.score).lower())
+        with suppress(Unreadable):
+            said = self._mark(beside(text, self.words))
+        return (mark, reply.reason) if mark == said else unreadable("one mark", text)
 
     def _mark(self, text: str) -> float:
         lo, hi = self._span

@@ -44,6 +44,7 @@ from ragpulse_evaluators.judges.tokens import (
     LANGUAGES,
     Words,
     apart,
+    beside,
     folded_key,
     is_json,
     labelled,
@@ -71,10 +72,10 @@ class Reply(BaseModel):
         """Read a reply; raises `Unreadable`, also where the words around an object contradict it."""
         if not is_json(text):
             return cls.plain(text, words)
-        found = around = cls.of_json(text)
+        found = said = cls.of_json(text)
         with suppress(Unreadable):
-            around = cls.plain(f"-\n{apart(text)[1]}", words)
-        return found if around._verdict == found._verdict else unreadable("one verdict", text)
+            said = cls.plain(beside(text, words), words)
+        return found if said._verdict == found._verdict else unreadable("one verdict", text)
 
     @classmethod
     def of_json(cls, text: str) -> Self:

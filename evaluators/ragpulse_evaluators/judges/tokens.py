@@ -184,10 +184,10 @@ _MARK = re.compile(
     r"|<\|channel\|?>(?:analysis|commentary|thought)|^Here is my thought process:)"
     rf"|(?P<close>[<\[◁]/(?:{_THOUGHTS})[>\]▷]|<\|(?:end_of_thought|END_THINKING|/think)\|>|<unused95>|<channel\|>"
     r"|<\|channel\|>final[^\n{]{0,60}?<\|message\|>|^Here is my response:)"
-    r"|(?P<fence>^[ \t]*```)|(?P<quote>(?<!\d)\"|[`“”\n])",
+    r"|(?P<fence>^[ \t]*```)|(?P<quote>(?<!\d)\"|[`“”])",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The ways in which models mark reasoning, and what quotes on a line or in a block."""
+"""The ways in which models mark reasoning, and what quotes."""
 _ENDS_LINE = re.compile(r"[ \t*]*(?:$|[{\[`<])", re.MULTILINE)
 _VERDICT_FIRST = re.compile(r"\W*(?:yes|no|true|false|sim|não|是|否|不)\b[^\n]*\n?", re.IGNORECASE)
 _FLAT = re.compile(r"\Aanalysis(?=[A-Z\s]).*assistantfinal", re.DOTALL)
@@ -216,7 +216,7 @@ def answer_of(text: str) -> str:
             if kind == "close":
                 last, is_open = mark.end(), False
         elif kind == "quote":
-            quoted = mark[0] != "\n" and (mark[0] == "“" or (mark[0] != "”" and not quoted))
+            quoted = mark[0] == "“" or (mark[0] != "”" and not quoted)
         elif kind == "fence":
             fenced = not fenced
         elif quoted or fenced:
@@ -273,6 +273,11 @@ def labelled(line: str, words: Words) -> str | None:
     return None if head is None else head["label"] or ""
 
 
+def beside(text: str, words: Words) -> str:
+    """The labelled lines beside the JSON of a reply."""
+    return "\n".join(line for line in apart(text)[1].splitlines() if labelled(line, words))
+
+
 def plain(text: str) -> str:
     """The text with one form for each sign."""
     return unicodedata.normalize("NFKC", text.replace("½", ".5"))
@@ -317,10 +322,10 @@ def claims(text: str, words: Words) -> Iterator[Claim]:
     marked = list[str]()
 
     def take(match: re.Match[str]) -> str:
-        quoted = match.string.count('"', match.string.rfind("\n", 0, match.start()) + 1, match.start()) % 2
-        if not quoted:
-            marked.append(next(filter(None, match.groups()[1:])))
-        return match[0] if quoted else "\n"
+        if match.string.count('"', 0, match.start()) % 2:  # within a quotation
+            return match[0]
+        marked.append(next(filter(None, match.groups()[1:])))
+        return "\n"
 
     rest = _TAGGED.sub(take, _TEX.sub(r"\1", rest), count=50)
     values = [f"{key.replace('_', ' ')}: {value}" for one in objects for key, value in unwrapped(one, ()).items()]
