@@ -47,7 +47,7 @@ from ragpulse_evaluators.judges.tokens import (
     beside,
     folded_key,
     is_json,
-    labelled,
+    is_labelled,
     unwrapped,
     words_of,
 )
@@ -175,7 +175,7 @@ def reasoning_of(text: str, words: Words) -> str:
     """A plain reply without the line of its verdict: a labelled last line, else the first; all of a single line."""
     lines = text.strip().splitlines()
     if len(lines) > 1:
-        del lines[-1 if labelled(lines[-1], words) else 0]
+        del lines[-1 if is_labelled(lines[-1], words) else 0]
     return "\n".join(lines).strip()
 
 

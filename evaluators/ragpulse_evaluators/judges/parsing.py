@@ -14,15 +14,14 @@ from typing import Any
 from ragpulse_evaluators.errors import NoVerdict, Unreadable, excerpt, unreadable
 from ragpulse_evaluators.judges.replies import LONG, MOST_SIGNS, NESTED, JsonObject, end_of, is_nested
 from ragpulse_evaluators.judges.tokens import (
-    LANGUAGES,
     Claim,
     Words,
     answer_of,
     apart,
     folded_key,
+    masked,
     plain,
     preferred,
-    words_of,
 )
 from ragpulse_evaluators.result import JudgeCall
 
@@ -39,28 +38,18 @@ _CLAUSE_END = re.compile(r"[.,;:!?\n。、，；：！？…—–]|\s-\s")
 _TOKEN = re.compile(r"[^\W\d_]+(?:/[^\W\d_]+)?|[\u2600-\u27bf\U0001f300-\U0001faff]")
 
 
-@cache
-def _verdicts(words: Words, as_it_should: bool) -> tuple[frozenset[str], frozenset[str]]:
-    """What is a yes and a no by itself: in all languages, and with the words for what is as it should be."""
-    every = [words, *map(words_of, LANGUAGES)]
-    return (
-        frozenset().union(*(one.yes | (one.good if as_it_should else set()) for one in every)),
-        frozenset().union(*(one.no | (one.bad if as_it_should else set()) for one in every)),
-    )
-
-
 def _verdict_of(claim: Claim, *, words: Words, as_it_should: bool) -> bool | None:
-    yes, no = _verdicts(words, as_it_should)
+    yes, no = (words.yes | words.good, words.no | words.bad) if as_it_should else (words.yes, words.no)
     clause, _, rest = _CLAUSE_END.sub("\n", claim.text.strip(" ()").casefold(), count=1).partition("\n")
+    first, *others = _TOKEN.findall(clause) or [""]
     if claim.alone and re.search(r"\w", rest):
         return None
     if clause.strip(" ()") in yes | no and not claim.text.startswith(":", len(clause)):
         return clause.strip(" ()") in yes
-    tokens = _TOKEN.findall(clause)
-    first = tokens[0] if tokens else ""
-    if claim.alone or not (first in words.yes | words.no or (first in yes | no and not first.isalnum())):
+    is_sign = first in yes | no and not first.isalnum()
+    if claim.alone or not (is_sign or first in (words.yes | words.no) - words.alone):
         return None
-    return None if (no if first in yes else yes).intersection(tokens[1:]) else first in yes
+    return None if (no if first in yes else yes).intersection(others) else first in yes
 
 
 def read_verdict(text: str, words: Words, *, as_it_should: bool = False) -> bool:
@@ -116,7 +105,6 @@ _RANGE = re.compile(
     r"\s*(?:[-–—~]|to\b|or\b|and\b|a\b|ou\b|até\b|至|到)\s*\d|[.,]?\d|\s*(?!(?:points|stars|pontos)\b)[a-z]{4,}s\b"
 )
 """After a number that is no mark: the rest of a range or of a decimal, or what it counts."""
-_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”")
 
 
 @cache
@@ -147,7 +135,7 @@ def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
     mark = preferred(text, words, partial(_mark_of, words=words, lo=lo, hi=hi))
     if mark is not None:
         return _within(mark, lo, hi)
-    lines = [line for line in _QUOTED.sub(" ", plain(apart(text)[1])).splitlines() if line.strip()]
+    lines = [line for line in masked(plain(text)).replace("\0", " ").splitlines() if line.strip()]
     marks = {mark for line in (*lines[:1], *lines[-1:]) for mark in _marks(line, hi)}
     if len(marks) == 1:
         return _within(marks.pop(), lo, hi)
@@ -160,11 +148,11 @@ def _number(text: str) -> float:
 
 def _marks(line: str, hi: float) -> Iterator[float]:
     """The marks that a sentence gives: "the score is 4 out of 5"; never a range, a count or a denial."""
-    bare = re.sub(r"[*_`()]+", " ", line)
+    said = re.sub(r"[*_`()]+", " ", line)
     for pattern in (_WORDED, _FRACTION):
-        for match in pattern.finditer(bare):
+        for match in pattern.finditer(said):
             between, number, out_of, unit = match.groups()
-            if not _NO_MARK.search(between) and not _RANGE.match(bare, match.end()):
+            if not _NO_MARK.search(between) and not _RANGE.match(said, match.end()):
                 yield _scaled(hi, number, out_of, unit)
 
 

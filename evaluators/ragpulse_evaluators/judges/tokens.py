@@ -9,10 +9,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt
 from ragpulse_evaluators.judges.replies import Fields, JsonObject
@@ -21,9 +22,10 @@ Value = TypeVar("Value")
 LANGUAGES = ("en", "zh", "pt")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words:
+class Words(BaseModel):
     """A language's words for yes, no, a tie, nothing, and its labels before a verdict; stored beside the prompts."""
+
+    model_config = ConfigDict(frozen=True)
 
     language: str
     yes: frozenset[str]
@@ -31,6 +33,8 @@ class Words:
     good: frozenset[str]
     """By themselves, a yes to whether something is as it should be."""
     bad: frozenset[str]
+    alone: frozenset[str]
+    """Words of a verdict that also begin sentences: by themselves only."""
     tie: frozenset[str]
     none: frozenset[str]
     labels: tuple[str, ...]
@@ -62,10 +66,7 @@ def words_of(language: str) -> Words:
     if language not in LANGUAGES:
         raise ConfigurationError(f"language {language!r} has no prompts; choose one of {', '.join(LANGUAGES)}")
     path = resources.files("ragpulse_evaluators") / "prompts" / f"words.{language}.json"
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    sets = ("yes", "no", "good", "bad", "tie", "none")
-    kinds = {key: frozenset if key in sets else tuple for key, value in raw.items() if isinstance(value, list)}
-    return Words(**raw | {key: kind(raw[key]) for key, kind in kinds.items()})
+    return Words.model_validate_json(path.read_bytes())
 
 
 _DEEPEST, _MOST_TRIES, _LONGEST = 64, 64, 200_000
@@ -179,16 +180,18 @@ def unwrapped(reply: Fields, keys: Collection[str]) -> JsonObject:
 
 
 _THOUGHTS = "think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis|inner_monologue|seed:think"
-_MARK = re.compile(
-    rf"(?P<open>[<\[◁](?:{_THOUGHTS})[>\]▷]|<\|(?:begin_of_thought|START_THINKING|think)\|>|<unused94>thought"
-    r"|<\|channel\|?>(?:analysis|commentary|thought)|^Here is my thought process:)"
-    rf"|(?P<close>[<\[◁]/(?:{_THOUGHTS})[>\]▷]|<\|(?:end_of_thought|END_THINKING|/think)\|>|<unused95>|<channel\|>"
-    r"|<\|channel\|>final[^\n{]{0,60}?<\|message\|>|^Here is my response:)"
-    r"|(?P<fence>^[ \t]*```)|(?P<quote>(?<!\d)\"|[`“”])",
+_OPEN = re.compile(
+    rf"[<\[◁](?:{_THOUGHTS})[>\]▷]|<\|(?:begin_of_thought|START_THINKING|think)\|>|<unused94>thought"
+    r"|<\|channel\|?>(?:analysis|commentary|thought)|^Here is my thought process:",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The ways in which models mark reasoning, and what quotes."""
-_ENDS_LINE = re.compile(r"[ \t*]*(?:$|[{\[`<])", re.MULTILINE)
+_CLOSE = (
+    rf"(?:[<\[◁]/(?:{_THOUGHTS})[>\]▷]|<\|(?:end_of_thought|END_THINKING|/think)\|>|<unused95>|<channel\|>"
+    r"|<\|channel\|>final[^\n{]{0,60}?<\|message\|>|^Here is my response:)"
+)
+"""The ways in which models mark the begin and the end of reasoning."""
+_CLOSED = re.compile(_CLOSE, re.IGNORECASE | re.MULTILINE)
+_CLOSED_ALONE = re.compile(rf"^{_CLOSE}|{_CLOSE}(?=[ \t*]*(?:$|[{{\[`<\0]))", re.IGNORECASE | re.MULTILINE)
 _VERDICT_FIRST = re.compile(r"\W*(?:yes|no|true|false|sim|não|是|否|不)\b[^\n]*\n?", re.IGNORECASE)
 _FLAT = re.compile(r"\Aanalysis(?=[A-Z\s]).*assistantfinal", re.DOTALL)
 """Channels whose marks a server has removed."""
@@ -198,6 +201,14 @@ _AROUND = re.compile(
     rf"```\w*[ \t]*\n?(?P<a>(?:(?!```).)*)```|<(?P<tag>{_TAGS})>(?P<b>(?:(?!</(?P=tag)>).)*)</(?P=tag)>",
     re.DOTALL | re.IGNORECASE,
 )
+_QUOTED = re.compile(r"```.*?(?:```|\Z)|(?<!\d)\"[^\"]*\"?|“[^”]*”?|`[^`\n]*`|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
+
+
+def masked(text: str) -> str:
+    """The text with a sign that says nothing for each one of JSON or a quotation; all of JSON that cannot be read."""
+    mask = apart(text)[1]
+    is_broken = mask.lstrip("`json \n").startswith("{")
+    return re.sub(r"[^\n]", "\0", mask) if is_broken else _QUOTED.sub(lambda m: re.sub(r"[^\n]", "\0", m[0]), mask)
 
 
 def answer_of(text: str) -> str:
@@ -207,27 +218,18 @@ def answer_of(text: str) -> str:
     to the prompt. What begins as a verdict is no reasoning.
     """
     text = _FLAT.sub("", text.strip("\ufeff\u200b \n\r\t"))
-    masked = apart(text)[1]
-    kept, last, is_open, quoted = list[str](), 0, False, False
-    fenced = masked.lstrip("`json \n").startswith("{")  # an object that cannot be read: all of it is quoted
-    for mark in _MARK.finditer(masked):
-        kind, start = mark.lastgroup, mark.start()
-        if is_open:
-            if kind == "close":
-                last, is_open = mark.end(), False
-        elif kind == "quote":
-            quoted = mark[0] == "“" or (mark[0] != "”" and not quoted)
-        elif kind == "fence":
-            fenced = not fenced
-        elif quoted or fenced:
-            continue
-        elif kind == "open":
-            kept.append(text[last:start])
-            is_open = True
-        elif start == last or text[start - 1] == "\n" or _ENDS_LINE.match(text, mark.end()):
-            claimed = _VERDICT_FIRST.match(text, last, start)
-            kept, last = [claimed[0]] if claimed else [], mark.end()
-    said = "" if is_open else _SPECIAL.sub("", "".join((*kept, text[last:]))).strip()
+    said, last = "", 0
+    for opened in _OPEN.finditer(masked(text)):
+        if opened.start() >= last:
+            said += text[last : opened.start()]
+            if not (closed := _CLOSED.search(text, opened.end())):
+                return ""
+            last = closed.end()
+    said += text[last:]
+    for closed in [*_CLOSED_ALONE.finditer(masked(said))][-1:]:
+        claimed = _VERDICT_FIRST.match(said)
+        said = (claimed[0] if claimed else "") + said[closed.end() :]
+    said = _SPECIAL.sub("", said).strip()
     while around := _AROUND.fullmatch(said):
         said = (around["a"] or around["b"] or "").strip()
     return said
@@ -243,39 +245,43 @@ class Claim(NamedTuple):
     """Whether nothing but a verdict may stand there."""
 
 
-_TAGGED = re.compile(
-    rf"<(?P<tag>{_TAGS})>([^<]{{1,300}})</(?P=tag)>|\\boxed\{{((?:[^{{}}]|\{{[^{{}}]*\}}){{1,100}})\}}"
+_MARKED = re.compile(
+    rf"<(?P<tag>{_TAGS})>\s*([^<]{{1,300}})</(?P=tag)>|\\boxed\{{((?:[^{{}}]|\{{[^{{}}]*\}}){{1,100}})\}}"
     r"|\[\[\s*([^\W\d_]{1,9})\s*\]\]|\[\s*RESULT\s*\]\s*(\(?[-+\w.]+\)?)",
     re.IGNORECASE,
 )
 _TEX = re.compile(r"\\(?:text\w*|math\w*)\{([^{}]*)\}|\$")
-_QUOTE = re.compile(r"(?<!\d)\"|[“”]")
-_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\]{}]+|^\s*[-+•·]\s+", re.MULTILINE)
+_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\]{}]+|^\s*[-+•·]\s+")
 
 
 @cache
 def _label(words: Words) -> re.Pattern[str]:
-    names, before, final, copulas = (
+    names, before, final, copulas, leads = (
         "|".join(map(re.escape, sorted(group, key=len, reverse=True)))
-        for group in (words.labels, words.before, words.final, words.copulas)
+        for group in (words.labels, words.before, words.final, words.copulas, words.leads)
     )
     return re.compile(
         rf"(?:(?P<label>(?:(?:{before}|{names})\s*){{0,3}}?(?:{names})(?:\s+(?:{final}))?)"
         rf"(?:(?!\w)\s*(?:\([^()]{{0,30}}\)\s*)?(?P<sign>[:=]|-(?=\s)|[–—])|\s*(?:{copulas})(?![^\W\d_]):?)"
-        rf"|(?:{'|'.join(words.leads)})(?![^\W\d_])[,:]?)\s*",
+        rf"|(?:{leads})(?![^\W\d_])[,:]?)\s*",
         re.IGNORECASE,
     )
 
 
-def labelled(line: str, words: Words) -> str | None:
-    """The label that a line begins with ("Verdict:"); empty for a word such as "therefore", None for no label."""
-    head = _label(words).match(_DECORATION.sub(" ", line).strip())
-    return None if head is None else head["label"] or ""
+def bare(line: str) -> str:
+    """The line without what decorates it."""
+    return _DECORATION.sub(" ", line).strip()
+
+
+def is_labelled(line: str, words: Words) -> bool:
+    """Whether a line begins with a label ("Verdict:")."""
+    head = _label(words).match(bare(line))
+    return bool(head and head["label"])
 
 
 def beside(text: str, words: Words) -> str:
     """The labelled lines beside the JSON of a reply."""
-    return "\n".join(line for line in apart(text)[1].splitlines() if labelled(line, words))
+    return "\n".join(line for line in apart(text)[1].splitlines() if is_labelled(line, words))
 
 
 def plain(text: str) -> str:
@@ -283,63 +289,46 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text.replace("½", ".5"))
 
 
-def _rows(line: str, header: list[str]) -> list[str]:
-    """The cells of a table's row: each after the name of its column, the second after the first."""
-    cells = [cell.strip() for cell in line.strip(" |").split("|")]
-    if not all(re.fullmatch(":?-+:?", cell) for cell in cells):
-        named = [f"{name}: {cell}" for name, cell in zip(header, cells, strict=False)]
-        header[:] = header or cells
-        return [*named, ": ".join(cells[:2])]
-    return []
-
-
 def _lines(text: str, words: Words) -> list[str]:
-    """The lines of a reply that are not quoted, as plain text; all of them where it is all one quotation."""
-    label = _label(words).pattern
-    text = re.sub(rf"(?<=[.!?…;,)])\s*(?={label})", "\n", plain(text), flags=re.IGNORECASE)
-    outside, inside = list[str](), list[str]()
-    quoted, fenced, pending, header = False, False, "", list[str]()
-    for line in text.splitlines():
-        starts_quoted, quoted = quoted, quoted != bool(len(_QUOTE.findall(line)) % 2)
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not (bare := _DECORATION.sub(" ", line).strip()):
+    """The lines of a reply that are not quoted, without decoration; all of them where it is all one quotation.
+
+    What is marked is a labelled line, and so is a row of a table: with its first cell, and with the table's first row.
+    """
+    label, rows, pending = _label(words), list[list[str]](), ""
+    text = _MARKED.sub(r"\nverdict: \2\3\4\5\n", _TEX.sub(r"\1", plain(text)))
+    text = re.sub(rf"(?<=[.!?…;,)])\s*(?={label.pattern})", "\n", text, flags=re.IGNORECASE)
+    quoted, said = list[str](), list[str]()
+    for line, mask in zip(text.split("\n"), masked(text).split("\n"), strict=True):
+        if not bare(line):
             continue
-        elif line.lstrip().startswith("|"):
-            outside += _rows(bare, header)
-        elif _label(words).fullmatch(f"{bare.rstrip(':')}:"):
-            pending = f"{bare.rstrip(':')}: "
+        one = pending + bare(line)
+        if one.startswith("|"):
+            rows.append(one.strip("| ").split("|"))
+            said += [":".join(rows[-1]), *map(": ".join, zip(rows[0], rows[-1], strict=False))]
+        elif label.fullmatch(f"{one.rstrip(':')}:"):
+            pending = f"{one.rstrip(':')}: "
         else:
-            is_quoted = not pending and (fenced or starts_quoted or line.lstrip().startswith(">"))
-            (inside if is_quoted else outside).append(pending + bare)
+            (quoted if not pending and mask.lstrip().startswith("\0") else said).append(one)
             pending = ""
-    return outside or inside
+    return said or quoted
 
 
 def claims(text: str, words: Words) -> Iterator[Claim]:
-    """Where a verdict may stand: values of JSON, marked texts, labelled lines, the first line, the last one."""
+    """Where a verdict may stand: values of JSON, labelled lines, the first line, the last one."""
     objects, rest = apart(text)
-    marked = list[str]()
-
-    def take(match: re.Match[str]) -> str:
-        if match.string.count('"', 0, match.start()) % 2:  # within a quotation
-            return match[0]
-        marked.append(next(filter(None, match.groups()[1:])))
-        return "\n"
-
-    rest = _TAGGED.sub(take, _TEX.sub(r"\1", rest), count=50)
-    values = [f"{key.replace('_', ' ')}: {value}" for one in objects for key, value in unwrapped(one, ()).items()]
-    yield from (Claim(value[head.end() :]) for value in values if (head := _label(words).match(value)))
-    yield from (Claim(_DECORATION.sub(" ", plain(one)).strip()) for one in marked)
+    label = _label(words)
+    for value in (f"{key.replace('_', ' ')}: {value}" for one in objects for key, value in unwrapped(one, ()).items()):
+        if head := label.match(value):
+            yield Claim(value[head.end() :])
     lines = _lines(rest, words)
-    listed = {line.split(".")[0] for line in lines if re.match(r"\d+\. ", line)}
+    is_list = {"1.", "2."} <= {line[:2] for line in lines}
     for number, line in enumerate(lines):
-        head, at_end = _label(words).match(line), number == len(lines) - 1
-        label = ((head and head["label"]) or "").casefold()
-        final = any(word in label for word in words.final)
-        if head and (not number or at_end or (label and (final or not label.endswith(words.weak)))):
+        head, at_end = label.match(line), number == len(lines) - 1
+        name = ((head and head["label"]) or "").casefold()
+        final = any(word in name for word in words.final)
+        if head and (not number or at_end or final or (name and not name.endswith(words.weak))):
             yield Claim(line[head.end() :], final and at_end, alone=not head["sign"])
-        elif (not number and not {"1", "2"} <= listed) or (at_end and number):
+        elif (at_end and number) or not (number or is_list):
             yield Claim(line, alone=number > 0)
 
 
@@ -348,11 +337,9 @@ def preferred(text: str, words: Words, read: Callable[[Claim], Value | None]) ->
 
     Raises `Unreadable` for claims that contradict each other.
     """
-    said = list(claims(text, words))
-    for final in (True, False):
-        values = {value for claim in said if claim.final == final and (value := read(claim)) is not None}
-        if len(values) > 1:
-            raise Unreadable(f"two verdicts: {excerpt(text)!r}")
-        if values:
-            return values.pop()
-    return None
+    said = [(not claim.final, value) for claim in claims(text, words) if (value := read(claim)) is not None]
+    best = min(said, default=None)
+    values = {value for rank, value in said if best and rank == best[0]}
+    if len(values) > 1:
+        raise Unreadable(f"two verdicts: {excerpt(text)!r}")
+    return next(iter(values), None)
