@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, MissingField, Unreadable, unreadable
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable, unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, reasoning_of
+from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, attempt, reasoning_of
 from ragpulse_evaluators.judges.parsing import read_number, read_verdict
+from ragpulse_evaluators.judges.protocol import together
 from ragpulse_evaluators.judges.tokens import Words, beside, is_json, words_of
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
@@ -41,17 +42,15 @@ class Guideline(JudgedEvaluator):
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Judge each guideline by itself; one that is surely broken decides. Its feedback comes first."""
         prompts = [self.render("evaluate", case, guidelines=rule) for rule in self._rules]
-        replies = await session.attempts(prompts, VerdictReply)
+        found = await together(attempt(session.reply(prompt, VerdictReply)) for prompt in prompts)
         parts: dict[str, dict[str, Any]] = {
-            rule: {"passing": said.verdict, "feedback": said.reason}
-            if isinstance(said, VerdictReply)
-            else {"passing": None, "feedback": str(said)}
-            for rule, said in zip(self._rules, replies, strict=True)
+            rule: {"passing": said and said.verdict, "feedback": said.reason if said else str(problem)}
+            for rule, (said, problem) in zip(self._rules, found, strict=True)
         }
         passing = all(part["passing"] is not False for part in parts.values())
-        for said in replies:
-            if passing and isinstance(said, EvaluatorError):
-                raise said
+        for _, problem in found:
+            if passing and problem:
+                raise problem
         ordered = sorted(parts.items(), key=lambda pair: pair[1]["passing"] is not False)
         feedback = "\n".join(f"{rule}: {p['feedback']}" if len(parts) > 1 else p["feedback"] for rule, p in ordered)
         return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
@@ -14,9 +15,9 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Estimate, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import JudgeSession
+from ragpulse_evaluators.judged.session import JudgeSession, attempt
 from ragpulse_evaluators.judges.parsing import final_text, read_number
-from ragpulse_evaluators.judges.protocol import Message, brief, together
+from ragpulse_evaluators.judges.protocol import brief, together
 from ragpulse_evaluators.judges.replies import end_of
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
@@ -29,13 +30,6 @@ DIMENSIONS: Mapping[str, Mapping[str, int]] = {
 _MARK_TOKENS = 16
 _OWN = "criterion"
 """The block of the prompt file, and the part, of your own criterion."""
-
-
-class _DimensionMark(NamedTuple):
-    score: float | None
-    n_valid: int
-    problem: str
-    """Why the last unreadable sample could not be read."""
 
 
 def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> float:
@@ -118,41 +112,26 @@ class GEval(JudgedEvaluator):
         """Mark every dimension, then average."""
         if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
-        marks = await together(self._mark(dimension, case, session) for dimension in self._dimensions)
+        marks = await together(attempt(self._marks(dimension, case, session)) for dimension in self._dimensions)
         pairs = list(zip(self._dimensions, marks, strict=True))
-        ratios = {dim.name: None if mark.score is None else dim.ratio(mark.score) for dim, mark in pairs}
-        if problem := next((mark.problem for mark in marks if mark.score is None), None):
-            why = f"no readable mark ({_explanation(ratios)}): {problem}"
-            return EvaluationResult(status="invalid", explanation=why, parts=dict(ratios))
+        ratios = {dim.name: dim.ratio(fmean(said)) if said else None for dim, (said, _) in pairs}
+        explanation = _explanation(ratios)
+        for _, problem in marks:
+            if problem:
+                why = f"no readable mark ({explanation}): {problem}"
+                return EvaluationResult(status="invalid", explanation=why, parts=dict(ratios))
         overall = fmean(ratio for ratio in ratios.values() if ratio is not None)
-        return Outcome(
-            score=overall if len(pairs) > 1 else marks[0].score,
-            explanation=_explanation(ratios),
-            parts={**ratios, "overall": overall, "n_valid": {dim.name: mark.n_valid for dim, mark in pairs}},
-        )
+        n_valid = {dim.name: len(said or ()) for dim, (said, _) in pairs}
+        score = overall if len(pairs) > 1 else fmean(marks[0][0] or ())
+        return Outcome(score=score, explanation=explanation, parts={**ratios, "overall": overall, "n_valid": n_valid})
 
-    async def _mark(self, dimension: _Dimension, case: Case, session: JudgeSession) -> _DimensionMark:
-        """The mean mark of one dimension over the samples that can be read."""
+    async def _marks(self, dimension: _Dimension, case: Case, session: JudgeSession) -> list[float]:
+        """The marks of one dimension in the samples that can be read."""
         source = "\n\n".join(case.texts) or case.query
         span: dict[str, Any] = {"lowest": dimension.lowest, "highest": dimension.highest, "dimension": dimension.name}
         prompt = self.render(self._task, case, source=source, **span, **self._criterion_of(dimension))
-        try:
-            marks = await session.held(lambda session: self._marks(prompt, dimension, session))
-        except Unreadable as unreadable:
-            return _DimensionMark(None, 0, str(unreadable))
-        return _DimensionMark(fmean(marks), len(marks), "")
-
-    async def _marks(self, prompt: Sequence[Message], dimension: _Dimension, session: JudgeSession) -> list[float]:
-        """The marks of the samples that can be read; raises `Unreadable` where none can."""
-        marks, problem = list[float](), Unreadable("no reply")
-        for call in await session.ask(prompt, n=self._samples, logprobs=self._logprobs):
-            try:
-                marks.append(self._mark_in(call, dimension))
-            except Unreadable as unreadable:
-                problem = unreadable
-        if not marks:
-            raise problem
-        return marks
+        read = partial(self._mark_in, dimension=dimension)
+        return await session.readable(prompt, read, n=self._samples, logprobs=self._logprobs)
 
     def _criterion_of(self, dimension: _Dimension) -> dict[str, Any]:
         """Criterion and steps: your own, or those of the prompt file."""

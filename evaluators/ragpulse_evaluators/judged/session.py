@@ -5,12 +5,11 @@ A reply is read by its JSON shape first and as plain text second; an unreadable 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -55,7 +54,6 @@ from ragpulse_evaluators.result import JudgeCall
 
 Value = TypeVar("Value")
 Shape = TypeVar("Shape", bound="Reply")
-_NO_VERDICT = (Unreadable, MissingField)
 
 
 class Reply(BaseModel):
@@ -179,6 +177,14 @@ def reasoning_of(text: str, words: Words) -> str:
     return "\n".join(lines).strip()
 
 
+async def attempt(talk: Awaitable[Value]) -> tuple[Value | None, Unreadable | MissingField | None]:
+    """What a conversation says, or why it brought no verdict."""
+    try:
+        return await talk, None
+    except (Unreadable, MissingField) as problem:
+        return None, problem
+
+
 @dataclass
 class JudgeSession:
     """Asks and records; made for each case."""
@@ -210,15 +216,6 @@ class JudgeSession:
         """Ask several questions at the same time, and read each reply in the shape."""
         return await together(self.reply(prompt, shape) for prompt in prompts)
 
-    async def attempts(
-        self, prompts: Iterable[Sequence[Message]], shape: type[Shape]
-    ) -> list[Shape | Unreadable | MissingField]:
-        """As `replies`, with the failure in the place of a reply that holds no verdict."""
-        done = await asyncio.gather(*(self.reply(prompt, shape) for prompt in prompts), return_exceptions=True)
-        if failures := [one for one in done if isinstance(one, BaseException) and not isinstance(one, _NO_VERDICT)]:
-            raise failures[0]
-        return cast(list[Shape | Unreadable | MissingField], done)
-
     async def parse(
         self,
         messages: Sequence[Message],
@@ -231,7 +228,23 @@ class JudgeSession:
 
         A reply that was cut off, filtered or a refusal raises `NoVerdict` at once, "N/A" raises `MissingField`.
         """
-        return await self.held(lambda session: session._parse(messages, parse, form=form, schema=schema))
+        messages, sent_schema = self._with_canary(messages, schema)
+
+        async def talk(session: JudgeSession) -> Value:
+            call = (await session.ask(messages, schema=sent_schema))[0]
+            try:
+                return self._parsed(call, parse, as_json=schema is not None)
+            except NoVerdict:
+                raise
+            except Unreadable as unreadable:
+                if not self.repair:
+                    raise
+                demand = self.words.repair.format(problem=unreadable, form=form)
+                turn = ({"role": "assistant", "content": call.completion}, {"role": "user", "content": demand})
+                call = await session._repaired([*messages, *turn], unreadable, sent_schema)
+                return self._parsed(call, parse, as_json=schema is not None)
+
+        return await self.held(talk)
 
     async def held(self, talk: Callable[[JudgeSession], Awaitable[Value]]) -> Value:
         """Hold a conversation; once more without the records where recorded replies left it without a verdict."""
@@ -245,46 +258,34 @@ class JudgeSession:
         finally:
             self._calls.extend(calls)
 
-    async def _parse(
-        self,
-        messages: Sequence[Message],
-        parse: Callable[[str], Value],
-        *,
-        form: str,
-        schema: type[BaseModel] | None,
-    ) -> Value:
-        messages, sent_schema = self._with_canary(messages, schema)
-        call = (await self.ask(messages, schema=sent_schema))[0]
-        try:
-            return self._parsed(call, parse, as_json=schema is not None)
-        except NoVerdict:
-            raise
-        except Unreadable as unreadable:
-            if not self.repair:
-                raise
-            demand = self.words.repair.format(problem=unreadable, form=form)
-            turn = ({"role": "assistant", "content": call.completion}, {"role": "user", "content": demand})
-            call = await self._repaired([*messages, *turn], unreadable, sent_schema)
-            return self._parsed(call, parse, as_json=schema is not None)
-
     async def samples(self, messages: Sequence[Message], shape: type[Shape], *, n: int) -> list[Shape]:
         """Ask `n` times and read what can be read; raises `Unreadable` where nothing can. A single one is repaired."""
         if n == 1:
             return [await self.reply(messages, shape)]
-        return await self.held(lambda session: session._samples(messages, shape, n=n))
-
-    async def _samples(self, messages: Sequence[Message], shape: type[Shape], *, n: int) -> list[Shape]:
         messages, sent_schema = self._with_canary(messages, shape)
-        replies: list[Shape] = []
-        problem: Exception | None = None
-        for call in await self.ask(messages, n=n, schema=sent_schema):
-            try:
-                replies.append(self._parsed(call, lambda text: shape.of_text(text, self.words), as_json=True))
-            except (Unreadable, MissingField) as failure:
-                problem = failure
-        if not replies:
-            raise Unreadable(f"none of {n} replies can be read: {problem}")
-        return replies
+
+        def read(call: JudgeCall) -> Shape:
+            return self._parsed(call, lambda text: shape.of_text(text, self.words), as_json=True)
+
+        return await self.readable(messages, read, n=n, schema=sent_schema)
+
+    async def readable(
+        self, messages: Sequence[Message], read: Callable[[JudgeCall], Value], *, n: int, **options: Any
+    ) -> list[Value]:
+        """Ask `n` times and read what can be read; raises `Unreadable` where nothing can."""
+
+        async def talk(session: JudgeSession) -> list[Value]:
+            found, problem = list[Value](), None
+            for call in await session.ask(messages, n=n, **options):
+                try:
+                    found.append(read(call))
+                except (Unreadable, MissingField) as failure:
+                    problem = failure
+            if not found:
+                raise Unreadable(f"none of {n} replies can be read: {problem}")
+            return found
+
+        return await self.held(talk)
 
     def _parsed(self, call: JudgeCall, parse: Callable[[str], Value], *, as_json: bool) -> Value:
         text = self._verified(final_text(call), as_json=as_json)

@@ -164,7 +164,6 @@ class ChatJudge(BaseJudge):
         limit_parameter: str | None = None,
         omit: Iterable[str] = (),
         window: int | None = None,
-        service_tier: str | None = None,
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         extra_headers: Mapping[str, str] | None = None,
@@ -180,15 +179,16 @@ class ChatJudge(BaseJudge):
         self._named, self._at = name or model, "" if name else at
         self._set({key: value for key, value in sampling.items() if key not in omit})
         self._brief: int | None = None
-        self._window, self._tier = window, service_tier
-        self._headers = {**(headers or {}), **(extra_headers or {})}  # also as clients of OpenAI name them
-        self._query = {**(query or {}), **(extra_query or {})}
+        self._window = window
+        self._headers = dict(headers or extra_headers or {})  # also as clients of OpenAI name them
+        self._query = dict(query or extra_query or {})
         for name, value in self._headers.items():
             sendable(self.place, f"header {name}", value)
         accepted = _Accepted(
             formats=_FORMATS[structured],
             without=frozenset(omit),
             limits=(limit_parameter,) if limit_parameter else _LIMITS,
+            longest=window and window // 4,
         )
         self._server = _SERVERS.setdefault((self.place, accepted), _KnownServer(accepted))
 
@@ -198,7 +198,7 @@ class ChatJudge(BaseJudge):
             del self.sampling["temperature"]  # these models take only their default: none is sent, none recorded
         self.temperature: float | None = self.sampling.get("temperature")
         self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
-        figures = (f"{key}={value}" for key, value in sorted(self.sampling.items()))
+        figures = (f"{key}={value}" for key, value in sorted(self.sampling.items()) if key != "service_tier")
         self.id = " ".join((self._named, *figures)) + self._at
 
     def with_sampling(self, **changes: Any) -> Self:
@@ -275,10 +275,8 @@ class ChatJudge(BaseJudge):
     async def _complete(self, question: JudgeQuestion, limit: int) -> list[JudgeCall]:
         """One request; a call per choice. Raises `JudgeError`."""
         accepted, tokens = self._server.accepted, count_tokens(transcript(question.messages))
-        if self._window and tokens > self._window - min(limit, self._window // 4):
-            raise ContextTooLong(
-                f"{self.place}: {tokens} tokens exceed its window of {self._window}", window=self._window
-            )
+        if self._window and tokens + min(limit, self._window // 4) > self._window:
+            raise ContextTooLong(f"{self.place}: {tokens} tokens exceed its window", window=self._window)
         started, reason, ways, seen = time.perf_counter(), None, list[_Accepted](), {accepted}
         while True:
             body = self._body(question, accepted, limit)
@@ -303,9 +301,7 @@ class ChatJudge(BaseJudge):
         messages = question.messages if accepted.system else _without_system(question.messages)
         body: JsonObject = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {key: value for key, value in self.sampling.items() if key != "max_tokens"}
-        body[accepted.limits[0]] = min(limit, accepted.longest or limit, (self._window or 4 * limit) // 4)
-        if self._tier:
-            body["service_tier"] = self._tier
+        body[accepted.limits[0]] = min(limit, accepted.longest or limit)
         if question.n > 1:
             body["n"] = question.n
         if question.logprobs:
@@ -324,8 +320,8 @@ class ChatJudge(BaseJudge):
             "sampling": {key: value for key, value in body.items() if key not in _FIXED},
         }
         failure: JudgeError | None = None
-        part = unread(answer, prompt)
         try:
+            part = unread(answer, prompt)
             choices = [{**choice, "problem": choice.get("problem") or part} for choice in read_choices(answer)]
         except (Unanswered, AttributeError, KeyError, TypeError, ValueError) as unanswered:
             failure, choices = (

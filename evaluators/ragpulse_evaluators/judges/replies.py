@@ -210,10 +210,8 @@ def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
 def unread(answer: Fields, prompt: str) -> str | None:
     """Why a reply is about a part of the prompt: the server counted far fewer tokens than the prompt can have."""
     usage = answer["usage"] if isinstance(answer.get("usage"), Mapping) else {}
-    buckets = [usage.get("prompt_tokens_details"), usage, usage]
-    names = ("cached_tokens",), ("cache_read_input_tokens",), ("cache_creation_input_tokens",)
-    cached = sum(_count(bucket, *name) or 0 for bucket, name in zip(buckets, names, strict=True))
-    read = (_count(usage, "prompt_tokens", "input_tokens") or 0) + cached
+    counts = {**usage, **(usage.get("prompt_tokens_details") or {})}
+    read = sum(_count(counts, name) or 0 for name in counts if re.search("prompt|input|cache", name))
     if not _SMALLEST_WINDOW <= read < fewest_tokens(prompt):
         return None
     return (
