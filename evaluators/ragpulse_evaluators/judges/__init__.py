@@ -2,5 +2,5 @@
 
 evaluator ─▶ CachedJudge ─▶ GatedJudge ─▶ BudgetedJudge ─▶ LLMJudge or HTTPJudge ─▶ provider
                                                                  │
-            parsing reads the reply ◀────────── JudgeCall ◀── chat
+            parsing reads what tokens finds ◀── JudgeCall ◀── chat
 """
