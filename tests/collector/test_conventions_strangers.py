@@ -243,3 +243,48 @@ def test_none_stays_in_the_raw_attributes() -> None:
 def test_chunks_are_joined_as_they_were_written(dialect: str, answer: list[Any], expected: str) -> None:
     """Directly where the pieces carry their own spaces; items of a list are lines."""
     assert mapped(chain(dialect, '{"question": "Why?"}', json.dumps(answer))).response == expected
+
+
+RESULT = {
+    "gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5,
+    "gen_ai.evaluation.score.label": "half", "gen_ai.evaluation.explanation": "In part.",
+}  # fmt: skip
+TRACE, SCORED = "ab" * 16, "cd" * 8
+
+
+@pytest.mark.parametrize(
+    ("span", "result", "about"),
+    [
+        ({"attributes": CALL}, {}, "itself"),
+        ({"attributes": CALL}, {"gen_ai.response.id": "r-1"}, "itself"),
+        ({"attributes": {"openinference.span.kind": "EVALUATOR"}}, {"gen_ai.response.id": "r-1"}, "r-1"),
+        ({"attributes": {}}, {"gen_ai.response.id": "r-1"}, "r-1"),
+        ({"links": [{"traceId": TRACE, "spanId": SCORED}]}, {"gen_ai.response.id": "r-1"}, (TRACE, SCORED)),
+        ({"attributes": {"openinference.span.kind": "EVALUATOR"}}, {}, "itself"),
+        ({"attributes": CALL}, {"gen_ai.evaluation.score.value": "0.5"}, "itself"),
+    ],
+)
+def test_a_result_on_a_span_event_is_a_score(span: dict[str, Any], result: dict[str, Any], about: Any) -> None:
+    """As on a log event: about its span, the only link of a carrier, or the response that a carrier names."""
+    events = [{"name": "gen_ai.evaluation.result", "attributes": RESULT | result}]
+    batch = decode_json(span | {"events": events})
+    (score,) = batch.scores
+    own = next(batch.spans[0].ids())
+    place = (score.trace_id, score.span_id) if score.response_id is None else score.response_id
+    assert place == (own if about == "itself" else about)
+    assert (score.name, score.score, score.label, score.explanation, score.source, score.written_on) == (
+        "relevance", 0.5, "half", "In part.", "code", own,
+    )  # fmt: skip
+
+
+def test_a_person_and_bad_results_on_span_events() -> None:
+    """A person is named by ragpulse's own attribute; a result without a name or a number is none or has none."""
+    results: list[dict[str, Any]] = [
+        RESULT | {"ragpulse.score.source": "human"}, {"gen_ai.evaluation.score.value": 1},
+        RESULT | {"gen_ai.evaluation.score.value": "<b>", "gen_ai.evaluation.score.label": ["x"]},
+    ]  # fmt: skip
+    events = [{"name": "gen_ai.evaluation.result", "attributes": result} for result in results]
+    scores = decode_json({"attributes": CALL, "events": events}).scores
+    assert [(score.source, score.score, score.label) for score in scores] == [
+        ("human", 0.5, "half"), ("code", None, None),
+    ]  # fmt: skip

@@ -15,10 +15,18 @@ import orjson
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import restore_attributes
-from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book, service_of
+from ragpulse_collector.conventions.mapper import (
+    SCOPE_NAME,
+    SCOPE_VERSION,
+    TIME_FLAGS,
+    Mapper,
+    evaluation_result,
+    rule_book,
+    service_of,
+)
 from ragpulse_collector.conventions.redaction import Redactor
 from ragpulse_collector.conventions.rules import BareSpan
-from ragpulse_collector.conventions.values import number, text, unquoted
+from ragpulse_collector.conventions.values import text
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.otlp import PARSERS
 from ragpulse_collector.otlp.wire import (
@@ -30,7 +38,7 @@ from ragpulse_collector.otlp.wire import (
     is_trace_id,
     service_name,
 )
-from ragpulse_collector.records import Batch, ContentRecord, RawBody, ScoreRecord, SpanBatch
+from ragpulse_collector.records import Batch, ContentRecord, RawBody, SpanBatch
 from ragpulse_collector.settings import Binding
 
 _MAPPER = Mapper(rule_book())
@@ -159,10 +167,13 @@ def _add_records(batch: Batch, logs: Iterable[WireLog]) -> None:
 
 
 def _add_score(batch: Batch, log: WireLog) -> None:
-    record = _score(log)
-    if not (is_trace_id(log.trace_id) or (record is not None and record.response_id)):
+    record = evaluation_result(log.attributes, log.time_ns)
+    has_trace = is_trace_id(log.trace_id)
+    if not (has_trace or (record is not None and record.response_id)):
         _reject(batch)
     elif record is not None:
+        record.trace_id = log.trace_id.hex() if has_trace else None
+        record.span_id = log.span_id.hex() if has_trace and is_span_id(log.span_id) else None
         batch.scores.append(record)
 
 
@@ -200,27 +211,6 @@ def _reject(batch: Batch) -> None:
     batch.rejected += 1
     batch.message = (
         "log records with GenAI content need the trace_id of the span they belong to, scores that or a response id"
-    )
-
-
-def _score(log: WireLog) -> ScoreRecord | None:
-    span = BareSpan()
-    attributes = log.attributes
-    name = unquoted(attributes.get(names.EVALUATION_NAME), span)
-    if name is None:
-        return None
-    human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
-    has_trace = is_trace_id(log.trace_id)
-    return ScoreRecord(
-        trace_id=log.trace_id.hex() if has_trace else None,
-        span_id=log.span_id.hex() if has_trace and is_span_id(log.span_id) else None,
-        time_ns=log.time_ns,
-        name=name,
-        score=number(attributes.get(names.EVALUATION_SCORE), span),
-        label=unquoted(attributes.get(names.EVALUATION_LABEL), span),
-        explanation=unquoted(attributes.get(names.EVALUATION_EXPLANATION), span),
-        source="human" if human else "code",
-        response_id=unquoted(attributes.get(names.RESPONSE_ID), span),
     )
 
 

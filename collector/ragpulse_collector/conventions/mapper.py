@@ -1,7 +1,7 @@
 """Wire batches to canonical columns: the mapped fields, and the fields of spans and scope themselves.
 
 WireBatch ─ rules, field by field ─▶ SpanBatch, and the scores that spans carried (OpenInference's
-`evaluations.N.evaluation.*`, `annotations.N.annotation.*`)
+`evaluations.N.evaluation.*`, `annotations.N.annotation.*`; events with GenAI's results)
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
 
 
 def _scores(wire: WireBatch, mapping: FieldMapping, spans: SpanBatch) -> Iterator[ScoreRecord]:
-    """Yield the scores in attributes of spans.
+    """Yield the scores in attributes and events of spans.
 
     Those about a trace belong to its first unit, those about a session to the session that the span names. A score that
     comes later is on a carrier: a span of an evaluator or of no kind with exactly one link, to what is scored.
@@ -291,6 +291,42 @@ def _scores(wire: WireBatch, mapping: FieldMapping, spans: SpanBatch) -> Iterato
                 values = {name: column[index] for name, column in columns.items()}
                 if values.get("name"):
                     yield _score(wire, row, values, scope, spans)
+    for row, events in wire.events.items():
+        for event in events:
+            if event.name == names.EVALUATION_EVENT:
+                yield from _results(wire, row, event, spans)
+
+
+def _results(wire: WireBatch, row: int, event: WireEvent, spans: SpanBatch) -> Iterator[ScoreRecord]:
+    """Yield the score in an event of a span; on a carrier without a link it may name the response that it is about."""
+    kind = spans.value("kind", row)
+    score = evaluation_result(event.attributes, event.time_ns or wire.end_ns[row])
+    if score is not None:
+        if score.response_id is None or kind not in _CARRIERS or wire.links.get(row):
+            score.trace_id, score.span_id = _target(wire, row, kind)
+            score.response_id = None
+        score.written_on = (wire.trace_ids[row].hex(), wire.span_ids[row].hex())
+        yield score
+
+
+def evaluation_result(attributes: Mapping[str, Any], time_ns: int) -> ScoreRecord | None:
+    """Return the score in a `gen_ai.evaluation.result` event, of a log or a span; None without its evaluator's name."""
+    span = BareSpan()
+    name = unquoted(attributes.get(names.EVALUATION_NAME), span)
+    if name is None:
+        return None
+    human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
+    return ScoreRecord(
+        trace_id=None,
+        span_id=None,
+        time_ns=time_ns,
+        name=name,
+        score=number(attributes.get(names.EVALUATION_SCORE), span),
+        label=unquoted(attributes.get(names.EVALUATION_LABEL), span),
+        explanation=unquoted(attributes.get(names.EVALUATION_EXPLANATION), span),
+        source="human" if human else "code",
+        response_id=unquoted(attributes.get(names.RESPONSE_ID), span),
+    )
 
 
 def _target(wire: WireBatch, row: int, kind: Any) -> tuple[str, str]:
