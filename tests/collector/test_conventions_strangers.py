@@ -288,3 +288,32 @@ def test_a_person_and_bad_results_on_span_events() -> None:
     assert [(score.source, score.score, score.label) for score in scores] == [
         ("human", 0.5, "half"), ("code", None, None),
     ]  # fmt: skip
+
+
+PASSAGE = {"id": "a", "text": ANSWER}
+HELD = [(ANSWER,)]
+BESIDE: dict[str, tuple[Any, list[tuple[str]] | None]] = {
+    **{
+        key: ({"answer": "Yes.", key: [PASSAGE]}, HELD)
+        for key in ("sources", "references", "documents", "source_documents", "contexts", "citations", "chunks")
+    },
+    "passages without ids": ({"answer": "Yes.", "contexts": [ANSWER, "Shipping is free."]},
+                             [(ANSWER,), ("Shipping is free.",)]),
+    "names of files": ({"answer": "Yes.", "sources": ["faq.md", "terms.md"]}, None),
+    "addresses": ({"answer": "Yes.", "sources": [{"url": "https://docs.example.com/a", "title": "Refunds"}]}, None),
+    "messages": ({"answer": "Yes.", "documents": [{"role": "user", "content": "Hi"}]}, None),
+    "an empty list": ({"answer": "Yes.", "sources": []}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", [one for one in DIALECTS if one != "haystack"])
+@pytest.mark.parametrize("case", BESIDE)
+def test_the_sources_beside_the_answer_of_a_root_are_its_contexts(case: str, dialect: str) -> None:
+    """Of a root alone: the documents of a span below it are those of the retriever."""
+    output, expected = BESIDE[case]
+    attributes = chain(dialect, '{"question": "Why?"}', json.dumps(output))
+    found = mapped(attributes).contexts
+    assert (None if found is None else [(context.text,) for context in found]) == expected
+    (below,) = spans_of(decode_json({"attributes": attributes, "parentSpanId": "ab" * 8}))
+    if dialect not in ("traceloop", "laminar"):  # what is inside a retriever's task
+        assert below.contexts is None

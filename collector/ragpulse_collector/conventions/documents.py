@@ -8,13 +8,13 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from ragpulse._reading.hits import hits_in, table
+from ragpulse._reading.hits import hits_in, nested_hits, table
 from ragpulse._reading.parts import is_given, parts_of
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import BareSpan, Kinds, Read, Result, SpanView, of_column
 from ragpulse_collector.conventions.texts import is_message
-from ragpulse_collector.conventions.values import dumped, number, parsed
+from ragpulse_collector.conventions.values import SEARCHES, dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata|name|url|mime_type)")
@@ -25,6 +25,7 @@ _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _BARE = _PLAIN - {"metadata"}
 _TEXT_OR_NONE = frozenset({str, type(None)})
 _NO_SPAN = BareSpan()
+_ANSWERING = ("chain", "agent", "rag", "other", None)
 
 
 def documents(value: Any, _: SpanView) -> Result | None:
@@ -36,17 +37,26 @@ def documents(value: Any, _: SpanView) -> Result | None:
 
 
 def documents_of_retrieval(value: Any, span: SpanView) -> Result | None:
-    """Read documents from the output of a retriever or reranker; other spans' lists of texts are no contexts."""
-    if span.kind not in ("retriever", "reranker"):
-        return None
-    content = parsed(value)
-    items = None if isinstance(content, str) else hits_in(content)
-    return None if items is None else documents_result(value, items)
+    """Read documents from the output of a retriever or reranker, and the sources beside the answer of a root."""
+    if span.kind in SEARCHES:
+        content = parsed(value)
+        items = None if isinstance(content, str) else hits_in(content)
+        return None if items is None else documents_result(value, items)
+    content = parsed(value) if span.kind in _ANSWERING and span.is_root else None
+    sources = nested_hits(content) if isinstance(content, dict) else None
+    return documents_result(value, sources) if sources and all(map(_is_source, sources)) else None
+
+
+def _is_source(item: Any) -> bool:
+    """Return whether an item of a list is a passage, and no message or name."""
+    if isinstance(item, str):
+        return " " in item.strip() and not is_message(item)
+    return isinstance(item, dict) and not is_message(item) and bool(parts_of(item, named_only=True)[2])
 
 
 @of_column(documents_of_retrieval)
 def _documents_of_retrievals(column: Sequence[Any], kinds: Kinds) -> Sequence[Any] | None:
-    return [None] * len(column) if kinds().isdisjoint(("retriever", "reranker")) else None
+    return [None] * len(column) if kinds().isdisjoint((*SEARCHES, *_ANSWERING)) else None
 
 
 def documents_in_output(value: Any, _: SpanView) -> Result | None:

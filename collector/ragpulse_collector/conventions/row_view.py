@@ -48,6 +48,11 @@ class RowView:
         return self._wire.dropped_attributes.get(self.row, 0)
 
     @property
+    def is_root(self) -> bool:
+        """Whether it has no parent."""
+        return self._wire.parent_span_ids[self.row] is None
+
+    @property
     def failed(self) -> bool:
         """Whether its status is an error."""
         return self._wire.status_codes.get(self.row) == FAILED

@@ -39,6 +39,7 @@ class BareSpan:
     start_ns: int = 0
     dropped_attributes: int = 0
     failed: bool = False
+    is_root: bool = True
     kind: str | None = None
 
 

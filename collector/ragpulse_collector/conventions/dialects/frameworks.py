@@ -117,7 +117,7 @@ RULES = rules(
         "ai.toolCall.result": documents_in_output,
         "gen_ai.completion": _langsmith(documents_of_retrieval),
         _HAYSTACK_OUTPUT: documents_of_retrieval,
-        "lmnr.span.output": documents_in_output,
+        "lmnr.span.output": (documents_of_retrieval, documents_in_output),
     },
     response={
         "ai.response.text": text,
