@@ -142,6 +142,16 @@ def test_audio_tokens_are_never_priced_as_text(name: str) -> None:
         ({"gen_ai.usage.service_tier": "batch"}, "batch"),
         ({"ai.response.serviceTier": "flex"}, "flex"),
         ({"gen_ai.response.service_tier": 7}, None),
+        ({"llm.invocation_parameters": '{"temperature": 0, "service_tier": "flex"}'}, "flex"),
+        ({"output.value": '{"service_tier":"priority"}', "llm.invocation_parameters": '{"service_tier":"auto"}'},
+         "priority"),
+        ({"llm.invocation_parameters": '{"service_tier":"flex"}', "openai.response.service_tier": "default"}, "default"),
+        ({"mlflow.spanOutputs": '{"usage": {"input_tokens": 1, "service_tier": "batch"}}'}, "batch"),
+        ({"ai.response.providerMetadata": '{"openai":{"serviceTier":"flex"}}'}, "flex"),
+        ({"langfuse.observation.model.parameters": {"service_tier": "flex"}}, "flex"),
+        ({"output.value": 'The field is "service_tier": "flex".'}, None),
+        ({"output.value": '{"answer": "\\"service_tier\\": \\"flex\\""}'}, None),
+        ({"output.value": '{"service_tier": "<script>"}'}, None),
     ],
 )  # fmt: skip
 def test_a_service_tier_is_read_under_any_prefix(attributes: dict[str, Any], tier: str | None) -> None:

@@ -25,6 +25,7 @@ _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _BARE = _PLAIN - {"metadata"}
 _TEXT_OR_NONE = frozenset({str, type(None)})
 _NO_SPAN = BareSpan()
+_LISTS = frozenset((*names.DOCUMENT_LIST_KEYS, *names.DOCUMENT_GROUP_KEYS, "sourceDocuments", "searchResults"))
 _ANSWERING = ("chain", "agent", "rag", "other", None)
 
 
@@ -43,15 +44,11 @@ def documents_of_retrieval(value: Any, span: SpanView) -> Result | None:
         items = None if isinstance(content, str) else hits_in(content)
         return None if items is None else documents_result(value, items)
     content = parsed(value) if span.kind in _ANSWERING and span.is_root else None
-    sources = nested_hits(content) if isinstance(content, dict) else None
-    return documents_result(value, sources) if sources and all(map(_is_source, sources)) else None
-
-
-def _is_source(item: Any) -> bool:
-    """Return whether an item of a list is a passage, and no message or name."""
-    if isinstance(item, str):
-        return " " in item.strip() and not is_message(item)
-    return isinstance(item, dict) and not is_message(item) and bool(parts_of(item, named_only=True)[2])
+    sources = nested_hits(content) if isinstance(content, dict) and not _LISTS.isdisjoint(content) else None
+    if not sources or any(type(item) is str and " " not in item.strip() for item in sources):
+        return None  # names of files
+    result = documents_result(value, sources)
+    return result if result is not None and all(record.text for record in result.value) else None
 
 
 @of_column(documents_of_retrieval)

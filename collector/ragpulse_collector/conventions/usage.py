@@ -8,6 +8,7 @@ share (`ragpulse_evaluators.usage`): canonical input includes cached tokens, can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -15,8 +16,8 @@ from typing import Any
 
 from ragpulse._reading.figures import figures_in, meaning
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import FieldRule, Read, SpanView
-from ragpulse_collector.conventions.values import count, of_kinds, parsed, positive, text
+from ragpulse_collector.conventions.rules import FieldRule, Kinds, Read, SpanView, of_column
+from ragpulse_collector.conventions.values import count, dumped, of_kinds, parsed, positive, text
 from ragpulse_evaluators.judges.protocol import count_tokens
 from ragpulse_evaluators.usage import counted
 
@@ -48,6 +49,7 @@ PREFIXES: dict[str, Read] = {
 }
 """What names of counts begin with → their reader."""
 _TIERS = (".service_tier", ".serviceTier")
+_TIER = re.compile(r'"service_?[tT]ier": ?"([a-z_]{1,32})"')
 _ANTHROPICS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 _TOTALS = frozenset({"total", "total_tokens", "prompt_tokens"})
 _LONGEST_NAME = 128
@@ -72,6 +74,22 @@ def named_rules(name: str) -> Iterator[FieldRule]:
 def usage_rules(attribute: str, name: str = "") -> tuple[FieldRule, ...]:
     """Return the rules for an attribute whose value is an object with usage, or has one under a name."""
     return tuple(FieldRule(column, attribute, _stated(column, name=name)) for column in _FIGURES)
+
+
+def tier_in(value: Any, span: SpanView) -> str | None:
+    """Return the service tier of a call from the JSON of its request or its reply; an attribute of its own wins."""
+    if span.kind != "llm" or (type(value) is str and value[:1] != "{"):
+        return None
+    match = _TIER.search(value if type(value) is str else dumped(value) or "")
+    if match is None or any(name.endswith(_TIERS) for name in span.attributes):
+        return None
+    return match[1]
+
+
+@of_column(tier_in)
+def _tiers(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
+    is_absent = set(map(type, column)) == {str} and not any("ervice" in value for value in column)
+    return [None] * len(column) if is_absent else None
 
 
 def _stated(column: str, prefix: str = "", name: str = "") -> Read:

@@ -84,7 +84,8 @@ def _items(value: Any) -> Items | None:
 def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, depth: int = 3) -> Items | None:
     """The list of hits that a larger result (an answer with its sources, a search response) carries."""
     own = spellings(fields_of(value))
-    for name in [own.get(key, key) for key in keys]:
+    is_whole = type(value) is dict
+    for name in [own.get(key, key) for key in keys if not is_whole or key in own]:
         found = value_of(value, name)
         if found is None or isinstance(found, _SCALARS) or callable(found):
             continue
@@ -94,8 +95,8 @@ def nested_hits(value: Any, keys: Sequence[str] = names.DOCUMENT_LIST_KEYS, dept
         items = nested_hits(found, keys, depth - 1) if depth else None
         if items is not None:
             return items
-    groups = [listed(value_of(value, own.get(key, key))) for key in names.DOCUMENT_GROUP_KEYS]
-    hits = next((hits for group in groups if (hits := hits_of_groups(group or ()))), None)
+    groups = [value_of(value, own.get(key, key)) for key in names.DOCUMENT_GROUP_KEYS if not is_whole or key in own]
+    hits = next((hits for group in groups if (hits := hits_of_groups(listed(group) or ()))), None)
     return hits or listed(value_of(value, own.get("citations", "citations")))
 
 

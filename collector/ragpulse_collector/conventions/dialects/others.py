@@ -1,4 +1,4 @@
-"""LiteLLM, OpenLIT, Logfire, pydantic-ai and plain OpenTelemetry; at last the kind by other attribute names."""
+"""LiteLLM, OpenLIT, Logfire, pydantic-ai, LiveKit, Sentry, plain OpenTelemetry; at last the kind by attribute names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import re
 from typing import Any
 
 from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions.documents import documents_in_output
 from ragpulse_collector.conventions.rules import Read, SpanView, rules
-from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
+from ragpulse_collector.conventions.texts import (
+    last_user_text,
+    query_of_input,
+    response_of_completion,
+    response_of_output,
+)
+from ragpulse_collector.conventions.usage import tier_in
 from ragpulse_collector.conventions.values import (
     QUOTED,
     always,
@@ -53,12 +60,45 @@ RULES = rules(
     tags={"logfire.tags": strings},
 )
 LAST = rules(
+    service_tier=dict.fromkeys(
+        (
+            names.OUTPUT_VALUE,
+            "gen_ai.completion",
+            "mlflow.spanOutputs",
+            "langfuse.observation.output",
+            "ai.response.providerMetadata",
+            "genkit:output",
+            "response_data",
+            "llm.invocation_parameters",
+            "langfuse.observation.model.parameters",
+            "mlflow.spanInputs",
+            names.INPUT_VALUE,
+            "gen_ai.prompt",
+            "request_data",
+        ),
+        tier_in,
+    ),
     query={
+        "lk.user_input": text,
+        "lk.user_transcript": text,
+        "lk.function_tool.arguments": query_of_input,
+        "gen_ai.request.messages": last_user_text,
+        "gen_ai.tool.input": query_of_input,
         "function.args": _sole_argument("function.kwargs"),
         "function.kwargs": _sole_argument("function.args"),
         "pydantic_ai.all_messages": last_user_text,
     },
-    response={"final_result": response_of_completion},
+    response={
+        "final_result": response_of_completion,
+        "lk.response.text": text,
+        "lk.function_tool.output": response_of_output,
+        "gen_ai.response.text": response_of_output,
+        "gen_ai.tool.output": response_of_output,
+    },
+    contexts={
+        "lk.function_tool.output": documents_in_output,
+        "gen_ai.tool.output": documents_in_output,
+    },
     user_id={
         "enduser.id": unquoted,
         "gen_ai.request.user": text,
