@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.quality import changed_version, current, estimates
+from ragpulse_collector.analysis.quality import changed_version, current
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
-from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
+from ragpulse_collector.monitoring.measure import Condition, Reading, decide, finest_estimates, readings
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
@@ -135,7 +135,7 @@ def _measured(store: Store, target: TargetSettings, query: Query, miss: Conditio
     if family not in MEASURES:
         read = readings(store, target.metric, query, miss).get("{}")
         return _Measured(read(_CONFIDENCE) if read else Reading(None, None, None))
-    buckets = estimates(store, evaluator, query.window, query.filters, family=family)
+    buckets = finest_estimates(store, evaluator, query.window.whole, query.filters, (), family, miss)
     newest = current(buckets)
     if newest is None or newest.estimate is None:
         return _Measured(Reading(None, None, None), 0)

@@ -216,6 +216,19 @@ def test_some_questions_that_fail_are_no_broad_gap(seed: int) -> None:
     assert all(len({asked[row].query for row in rows}) <= 4 for rows in groups)
 
 
+def test_unclear_answers_are_apart(store: EmbeddedStore) -> None:
+    """Neither with support nor without: of sixty questions about webhooks 44 are unclear, 11 of the others fail."""
+    fill(store, refused={}, wrong={"webhook": 0.3}, users=many)
+    store.write(
+        lambda tx: tx.execute(
+            "UPDATE raw.scores SET passing = NULL, label = 'unclear' WHERE normalized = 1.0 AND trace_id IN"
+            " (SELECT trace_id FROM raw.trace_facts WHERE contains(query, 'webhook'))"
+        )
+    ).result()
+    (gap,) = gaps(store)["gaps"]
+    assert (gap["kind"], "webhook" in gap["terms"], gap["failing"]["value"]) == ("ungrounded", True, 11 / 16)
+
+
 def test_words_of_few_users_are_not_shown(store: EmbeddedStore) -> None:
     """Four users who ask sixty times about one thing: no text of theirs."""
     fill(store, refused={"webhook": 0.9}, wrong={}, users=lambda subject, turn: f"{subject}-{turn % 4}")

@@ -87,8 +87,9 @@ def test_every_answer_about_a_small_team(store: EmbeddedStore, users: int, sessi
     draft = {"name": "m", "metric": "error_rate", "condition": "> 0.2"}
     (monitor,) = monitors_of(store, draft, now=later).definitions
     assert monitors_of(store, now=later).preview(monitor.settings).would_have_fired == 1
-    target = TargetSettings.model_validate({"metric": "error_rate", "max": 0.2})
-    assert [one.state for one in Targets(store, [target])(query_of({"from": "-1d"}, T0)).targets] == ["missed"]
+    limits = [{"metric": "error_rate", "max": 0.2}, {"metric": "quality:judge", "min": 0.8}]
+    targets = Targets(store, [TargetSettings.model_validate(limit) for limit in limits])
+    assert [one.state for one in targets(query_of({"from": "-1d"}, T0)).targets] == ["missed", "missed"]
 
 
 @pytest.mark.parametrize("error", [TooSlow("the query took longer than 30 s"), ZeroDivisionError("division by zero")])

@@ -18,6 +18,7 @@ from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
+from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_collector.topics.fitting import LEAST_USERS, central
 from ragpulse_collector.topics.terms import terms_by_topic
 from ragpulse_collector.topics.vectors import static_vectors
@@ -31,11 +32,12 @@ _ROWS = f"""
         SELECT *, trace_id::UUID AS id FROM traces
         WHERE start_time >= $first AND start_time < $last AND query IS NOT NULL AND {{filters}}
     ), verdicts AS (
-        SELECT trace_id AS id, bool_or(passing = false) AS ungrounded FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
+        SELECT trace_id AS id, bool_or(passing = false) AS ungrounded, bool_or({UNCLEAR}) AS unclear
+        FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
     ), asked AS (
         SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
                WHEN answer IN ('refused', 'empty') OR top_score < low THEN ['unanswered']
-               WHEN ungrounded THEN ['ungrounded'] ELSE [] END AS kinds
+               WHEN ungrounded THEN ['ungrounded'] WHEN unclear THEN ['unclear'] ELSE [] END AS kinds
         FROM t LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
     ), drawn AS (
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
@@ -101,7 +103,7 @@ def gaps(store: Store, query: Query, lead: str, least_users: int = LEAST_USERS) 
     scored = sample_of(store, lead, query.window.parameters, query.filters)
     sql = _ROWS.format(scored=scored.sql, filters=query.filters.sql)
     asked = [SampledQuestion(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
-    found = _found(asked, least_users) if any(one.fails for one in asked) else []
+    found = _found(asked, least_users) if any({*one.fails} & {*get_args(GapKind)} for one in asked) else []
     firsts = first_documents(store, query, [[one.trace_id for one in group.members] for group in found])
     used = {row.id: row.used_share for row in documents(store, query, lead=lead, limit=1000).documents} if found else {}
     nearest = [None if first is None else NearestDocument(first, used.get(first)) for first in firsts]

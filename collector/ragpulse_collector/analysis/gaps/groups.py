@@ -36,7 +36,7 @@ class SampledQuestion(NamedTuple):
     query: str
     topic: str | None
     cluster: int
-    fails: Sequence[GapKind]
+    fails: Sequence[GapKind | Literal["unclear"]]
     pi: float
 
 
@@ -65,11 +65,12 @@ class Groups:
         self._chance = _CHANCE / len(get_args(GapKind)) / max(1, len(self._tried))
 
     def failing(self, kind: GapKind) -> Iterator[list[int]]:
-        """Yield the questions of each group that surely fails in a way; the surest first."""
+        """Yield the questions of each group that surely fails in a way; the surest first. Unclear ones are apart."""
         import numpy
 
         fails = numpy.array([kind in one.fails for one in self._asked])
-        left, tried = numpy.ones(len(fails), dtype=bool), self._tried
+        left = numpy.array([kind != "ungrounded" or "unclear" not in one.fails for one in self._asked], dtype=bool)
+        tried = self._tried
         for _ in range(_LISTED):
             tried = [inside for rows in tried if fails[inside := rows[left[rows]]].sum() >= SMALLEST]
             best = self._surest(tried, fails, left)
