@@ -13,6 +13,11 @@ def main() -> int:
         from ragpulse._instrument import run as run_program  # needs the SDK alone
 
         return run_program(sys.argv[2:])
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"ragpulse, version {version('ragpulse')}")
+        return 0
     try:
         from ragpulse_collector.cli import run
 

@@ -60,6 +60,8 @@ LIBRARIES = {
     "smolagents": Library("smolagents", "SmolagentsInstrumentor", "openinference-instrumentation-smolagents"),
 }
 """LangGraph is instrumented with LangChain."""
+_DISTRIBUTIONS = {"haystack": "haystack-ai", "openai_agents": "openai-agents"}
+"""What installs a library whose package has another name."""
 _OPTIONS = {"crewai": {"use_event_listener": True}}
 """Of instrumentors: only with CrewAI's events each model call has a span; its crews state a growing sum."""
 
@@ -86,24 +88,34 @@ def instrument(*names: str) -> tuple[str, ...]:
     chosen = names or tuple(name for name in LIBRARIES if name not in left_out)
     instrumented = tuple(name for name in chosen if _is_instrumented(name, required=bool(names)))
     if not instrumented:
-        logger.warning("ragpulse: instrument() found no library with an instrumentor: %s", INSTALL)
+        packages = {name: LIBRARIES[name].package for name in chosen}
+        present = [name for name, package in packages.items() if _is_installed(package)]
+        reasons = [_missing(name) for name in present] or [f"none of {', '.join(packages.values())} is installed"]
+        logger.warning("ragpulse: instrument() records nothing: %s", "; ".join(reasons))
     return instrumented
 
 
 def _is_instrumented(name: str, *, required: bool) -> bool:
-    library = LIBRARIES[name]
-    missing = ""
-    if not _is_installed(library.package):
-        missing = f"the package {library.package} is not installed"
-    elif not _is_installed(f"openinference.instrumentation.{name}"):
-        fix = f"pip install {library.install}" if library.install else INSTALL
-        missing = f"its instrumentor is not installed: {fix}"
-        logger.info("ragpulse: instrument() passes %s over, %s", name, missing)
+    missing = _missing(name)
     if missing and required:
         raise ImportError(f"instrument({name!r}): {missing}")
     if not missing:
-        _when_imported(library.package, lambda module: _instrument(name))
+        _when_imported(LIBRARIES[name].package, lambda module: _instrument(name))
+    elif _is_installed(LIBRARIES[name].package):
+        logger.info("ragpulse: instrument() passes %s over, %s", name, missing)
     return not missing
+
+
+def _missing(name: str) -> str:
+    """What a library's calls cannot be recorded without, and how to install it; empty if nothing is missing."""
+    library = LIBRARIES[name]
+    if not _is_installed(library.package):
+        distribution = _DISTRIBUTIONS.get(name, library.package.replace("_", "-").replace(".", "-"))
+        return f"the package {library.package} is not installed: pip install {distribution}"
+    if not _is_installed(f"openinference.instrumentation.{name}"):
+        fix = f"pip install {library.install}" if library.install else INSTALL
+        return f"the instrumentor of {name} is not installed: {fix}"
+    return ""
 
 
 def _is_installed(package: str) -> bool:

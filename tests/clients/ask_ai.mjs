@@ -4,9 +4,11 @@ import { createOpenAI } from '@ai-sdk/openai';
 import { z } from 'zod';
 import { NodeTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-node';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import { defaultResource, detectResources, envDetector } from '@opentelemetry/resources';
 
 const exporter = new OTLPTraceExporter({ url: process.env.OTEL_EXPORTER_OTLP_ENDPOINT + '/v1/traces' });
-const provider = new NodeTracerProvider({ spanProcessors: [new BatchSpanProcessor(exporter)] });
+const resource = defaultResource().merge(detectResources({ detectors: [envDetector] }));  // OTEL_SERVICE_NAME
+const provider = new NodeTracerProvider({ resource, spanProcessors: [new BatchSpanProcessor(exporter)] });
 provider.register();
 const telemetry = { isEnabled: true, functionId: 'answer', metadata: { tenant: 'acme' } };
 const options = { experimental_telemetry: telemetry, telemetry };

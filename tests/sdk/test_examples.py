@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import logging
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from loopback import LoopbackModel
 from waiting import eventually
 
 import ragpulse
-from ragpulse._instrument import run
+from ragpulse._instrument import LIBRARIES, run
 
 from .conftest import Collector
 
@@ -335,7 +337,9 @@ def test_what_ragpulse_run_cannot_run_is_named(capsys: pytest.CaptureFixture[str
     ("name", "said"),
     [
         ("langchian", "instrument() has no 'langchian': did you mean 'langchain'?"),
-        ("crewai", "the package crewai is not installed"),
+        ("crewai", "the package crewai is not installed: pip install crewai"),
+        ("google_genai", "the package google.genai is not installed: pip install google-genai"),
+        ("openai_agents", "the package agents is not installed: pip install openai-agents"),
         ("groq", "pip install openinference-instrumentation-groq"),
         ("openai", "pip install 'ragpulse[instrument]'"),
     ],
@@ -349,6 +353,37 @@ def test_what_cannot_be_instrumented_is_named_with_the_fix(
     monkeypatch.setitem(sys.modules, "openinference.instrumentation.openai", None)
     with pytest.raises((ValueError, ImportError), match=re.escape(said)):
         ragpulse.instrument(name)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "said"),
+    [
+        (False, "none of groq, mistralai is installed"),
+        (True, "the instrumentor of groq is not installed: pip install openinference-instrumentation-groq"),
+    ],
+)
+def test_nothing_to_instrument_is_said_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_there: bool, said: str
+) -> None:
+    """The library, not the extra that is there; the instrumentor of a library that is there."""
+    others = [name for name in LIBRARIES if name not in ("groq", "mistralai")]
+    monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", ",".join(others))
+    if is_there:
+        (tmp_path / "groq.py").write_text("")
+        monkeypatch.syspath_prepend(tmp_path)
+    with caplog.at_level(logging.WARNING, "ragpulse"):
+        assert ragpulse.instrument() == ()
+    assert said in caplog.text
+
+
+def test_the_version_needs_no_collector() -> None:
+    """`ragpulse --version` with the SDK alone."""
+    without = "import sys; sys.modules |= dict.fromkeys(['click', 'duckdb', 'starlette', 'uvicorn'])\n"
+    code = f"{without}from ragpulse_collector.__main__ import main\nsys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"ragpulse, version {version('ragpulse')}\n"
 
 
 def test_fastapi_stream(collector: Collector) -> None:
