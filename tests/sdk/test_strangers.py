@@ -168,7 +168,8 @@ RUNS: dict[str, tuple[list[Any], Right]] = {
     "Agent Framework": (
         [_class("agent_framework._types", "AgentResponseUpdate")(
             role="assistant", response_id=f"r{number}", contents=[
-                SimpleNamespace(type="text", text=text),
+                SimpleNamespace(type="text", text=text, merge_mode="append"),
+                SimpleNamespace(type="text", text="So far.", merge_mode="replace"),
                 SimpleNamespace(type="usage", usage_details={
                     "input_token_count": 120, "output_token_count": 30, "cache_read_input_token_count": 64})])
          for number, text in enumerate(("Refunds take ", "five working days."))], TWO),

@@ -81,9 +81,10 @@ def _claude_result(result: Any) -> Any:
 
 
 def _agent_framework_update(update: Any) -> Any:
-    """A piece of a stream, of which one has the usage of the call among its contents."""
+    """A piece of a stream: one has the usage of the call among its contents, one repeats the text of all."""
     usages = [usage for part in update.contents if (usage := value_of(part, "usage_details"))]
-    return {"role": value_of(update.role, "value") or update.role, "content": update.contents,
+    new = [part for part in update.contents if value_of(part, "merge_mode") != "replace"]
+    return {"role": value_of(update.role, "value") or update.role, "content": new,
             "usage": usages or None, "id": update.response_id}  # fmt: skip
 
 
