@@ -43,7 +43,7 @@ _HOSTS = {
 _OLLAMA, _OLLAMA_BASE = "ollama/", "http://127.0.0.1:11434/v1"
 _FORM = "write https://host:port/v1#model"
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
-SHORTEST_SECRET = 8
+_SHORTEST_SECRET = 8
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -142,7 +142,7 @@ def hidden(text: str, *secrets: str) -> str:
     """The text without these secrets, and without any secret of the environment."""
     environment = (value for name, value in os.environ.items() if _SECRET.search(name))
     for secret in sorted((*secrets, *environment), key=len, reverse=True):
-        text = text.replace(secret, "***") if len(secret) >= SHORTEST_SECRET else text
+        text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
     return text
 
 

@@ -18,7 +18,7 @@ from ragpulse_evaluators.judges.tokens import (
     Words,
     answer_of,
     apart,
-    folded_key,
+    claims,
     masked,
     plain,
     preferred,
@@ -182,16 +182,9 @@ def read_label(text: str, labels: Iterable[str], words: Words) -> str:
     return preferred(text, words, label_of) or unreadable("one of " + ", ".join(by_folded.values()), text)
 
 
-_REASONS = frozenset({"reason", "reasoning", "feedback", "justification", "explanation", "comment"})
-
-
 def not_applicable(text: str, words: Words) -> bool:
     """Whether a reply says "N/A" or null in place of a verdict: by itself or as a value of its object."""
-    if text.strip(" .\"'`*\n").casefold() in words.none:
-        return True
-    first = next(iter(apart(text)[0]), {})
-    values = [value for key, value in first.items() if folded_key(key) not in _REASONS]
-    return any(is_nothing(value, words.none) for value in values)
+    return any(is_nothing(claim.text, words.none) for claim in claims(text, words))
 
 
 def is_nothing(value: Any, none: Collection[str]) -> bool:

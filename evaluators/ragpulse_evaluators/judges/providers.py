@@ -22,7 +22,6 @@ from pydantic_core import to_json
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.addresses import (
-    SHORTEST_SECRET,
     Address,
     environment_address,
     hidden,
@@ -114,7 +113,7 @@ class HTTPJudge(ChatJudge):
             raise self._error(str(unanswered), JudgeRejected, maybe_billed=True) from None
         if not answer.get("choices") and (error := answer.get("error")):  # OpenRouter sends it with 200
             code = error.get("code") if isinstance(error, dict) else None
-            raise Rejection(code if isinstance(code, int) else 500, hidden(to_json(error).decode(), *self._secrets))
+            raise Rejection(code if isinstance(code, int) else 500, to_json(error).decode())
         return answer
 
     def _error(self, message: str, kind: type[JudgeError] = JudgeError, *, maybe_billed: bool) -> JudgeError:
@@ -132,12 +131,9 @@ class HTTPJudge(ChatJudge):
                 body = await self._body_of(response)
         finally:
             idle.append(client)
+        text = hidden(body.decode("utf-8-sig", errors="replace"), *self._secrets)  # a server may repeat them
         if response.status_code != 200:
-            wait = response.headers.get("retry-after")
-            raise Rejection(response.status_code, hidden(body[:4000].decode(errors="replace"), *self._secrets), wait)
-        text = body.decode("utf-8-sig", errors="replace")
-        for secret in self._secrets:  # a server may repeat what it was sent
-            text = text.replace(secret, "***") if len(secret) >= SHORTEST_SECRET and not secret.isalpha() else text
+            raise Rejection(response.status_code, text[:4000], response.headers.get("retry-after"))
         return text, response.headers.get("content-type", "")
 
     async def _connections(self) -> list[httpx.AsyncClient]:

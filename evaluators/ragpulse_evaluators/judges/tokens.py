@@ -80,7 +80,8 @@ _PIECE = re.compile(
 )
 """The tokens of an object that is no strict JSON: strings, comments, marks, bare words. A quote that nothing of JSON
 follows belongs to the text."""
-_ESCAPE = re.compile(r'\\(.)|"', re.DOTALL)
+_ESCAPE = re.compile(r'(?<!\\)"|\\(?!["\\/bfnrtu])(?<!\\\\)')
+"""What strict JSON escapes, or does not know."""
 _LITERALS = {"true": "true", "false": "false", "null": "null", "none": "null", "nan": "NaN", "infinity": "NaN"}
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
@@ -96,10 +97,8 @@ def folded_key(key: str) -> str:
 
 def _agreeing(pairs: list[tuple[str, Any]]) -> JsonObject:
     """An object in which no key has two values."""
-    seen: JsonObject = {}
-    for key, value in pairs:
-        if seen.setdefault(folded_key(key), value) != value:
-            raise ValueError(f"two values of {key}")
+    if len({folded_key(key) for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key stands twice")
     return dict(pairs)
 
 
@@ -151,16 +150,11 @@ def _lenient(text: str, start: int) -> tuple[JsonObject | None, int]:
 
 def _as_json(word: str) -> str:
     if word[0] in "\"'“”":
-        return f'"{_ESCAPE.sub(_escaped, word[1:-1])}"'
+        return '"' + _ESCAPE.sub(r"\\\g<0>", word[1:-1]) + '"'
     if word in "{}[],:" or _PLAIN_NUMBER.fullmatch(word):
         return word
     is_comment = word[0] == "#" or word[:2] in ("//", "/*")
     return "" if is_comment else _LITERALS.get(word.casefold()) or json.dumps(word)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    kept = match[1] and match[1] in '"\\/bfnrtu'
-    return match[0] if kept else "'" if match[1] == "'" else f"\\{match[0]}"
 
 
 def is_json(text: str) -> bool:
@@ -337,9 +331,8 @@ def preferred(text: str, words: Words, read: Callable[[Claim], Value | None]) ->
 
     Raises `Unreadable` for claims that contradict each other.
     """
-    said = [(not claim.final, value) for claim in claims(text, words) if (value := read(claim)) is not None]
-    best = min(said, default=None)
-    values = {value for rank, value in said if best and rank == best[0]}
+    said = [(claim.final, value) for claim in claims(text, words) if (value := read(claim)) is not None]
+    values = {value for final, value in said if final} or {value for _, value in said}
     if len(values) > 1:
         raise Unreadable(f"two verdicts: {excerpt(text)!r}")
     return next(iter(values), None)
