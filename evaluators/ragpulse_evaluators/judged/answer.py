@@ -262,7 +262,12 @@ class MarkReply(Reply, title="Mark"):
     score: Annotated[
         float,
         number_in(1, 5),
-        Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade")),
+        Field(
+            ge=1,
+            le=5,
+            allow_inf_nan=False,
+            validation_alias=AliasChoices("score", "rating", "grade", "mark", "correctness"),
+        ),
     ]
 
     @classmethod

@@ -20,7 +20,10 @@ _BARE = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c":
 _NAMED = ("answer", "response", "assistant", "option", "回答", "答案", "resposta")
 _MARKS = _BARE | {f"{name}{mark}": _BARE[mark] for name in _NAMED for mark in ("1", "2", "a", "b")}
 _LABELS = {_FIRST: "A", _SECOND: "B", _TIE: "TIE"}
-_SPACED = re.compile(rf"({'|'.join(_NAMED)})[\s_]+([12ab])\b", re.IGNORECASE)
+_SPACED = re.compile(
+    rf"({'|'.join(_NAMED)}|\b)[\s_]*([12ab])\b(?:\s+(?:is|was)\s+(?:the\s+)?(?:better|best|winner|stronger)\b[^.\n]*)?",
+    re.IGNORECASE,
+)
 _TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,/]+(\d+(?:\.\d+)?)\s*")
 
 

@@ -156,12 +156,15 @@ def number_in(lo: float, hi: float) -> BeforeValidator:
     return BeforeValidator(number_of)
 
 
+_VERDICT = ("verdict", "passing", "answer", "score", "result", "decision", "supported", "is_supported", "passed")
+
+
 class VerdictReply(Reply, title="Verdict"):
     """`{"reason": "...", "verdict": "YES"}`."""
 
     form = '{"reason": "...", "verdict": "YES" | "NO"}'
     reason: Reason = ""
-    verdict: Annotated[Passing, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
+    verdict: Annotated[Passing, Field(validation_alias=AliasChoices(*_VERDICT))]
 
     @classmethod
     def plain(cls, text: str, words: Words) -> Self:

@@ -44,10 +44,13 @@ def _verdict_of(claim: Claim, *, words: Words, as_it_should: bool) -> bool | Non
     first, *others = _TOKEN.findall(clause) or [""]
     if claim.alone and re.search(r"\w", rest):
         return None
-    if clause.strip(" ()") in yes | no and not claim.text.startswith(":", len(clause)):
+    if clause.strip(" ()") in yes | no and not claim.text.startswith((":", "?"), len(clause)):
         return clause.strip(" ()") in yes
     is_sign = first in yes | no and not first.isalnum()
-    if claim.alone or not (is_sign or first in (words.yes | words.no) - words.alone):
+    is_word = first in words.yes | words.no and (
+        first not in words.alone or first.upper() in claim.text or not words.after.isdisjoint(others[:1])
+    )
+    if claim.alone or {*others[:1]} & {*words.labels} or not (is_sign or is_word):
         return None
     return None if (no if first in yes else yes).intersection(others) else first in yes
 
@@ -77,7 +80,8 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
 _NUMBER = r"[-+]?\d+(?:\.\d+|,\d{1,2}(?!\d))?"
 _OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
 _WHOLE = re.compile(
-    rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(points?|pontos?|stars?|estrelas?|percent|por cento|[%分星颗★⭐]+)?"
+    rf"({_NUMBER})\s*(?:points?|stars?|[★⭐])?\s*(?:{_OUT_OF})?"
+    r"\s*(points?|pontos?|stars?|estrelas?|percent|por cento|[%分星颗★⭐]+)?"
     rf"(?:\s*\(\s*(?:out of|of|max\w*|满分|/)\s*(\d+(?:\.\d+)?)|[.;:)](?!\d)|,(?!\s*\d)|\s*\(|\s+[-–—](?!\s*\d)|\s*$)",
     re.IGNORECASE,
 )
@@ -118,7 +122,9 @@ def _stars(match: re.Match[str]) -> str:
 
 
 def _mark_of(claim: Claim, *, words: Words, lo: float, hi: float) -> float | None:
-    text = _STARS.sub(_stars, _numeral(words).sub(lambda one: str(words.numbers.index(one[0].casefold())), claim.text))
+    text = _STARS.sub(
+        _stars, _numeral(words).sub(lambda one: str(words.numbers.index(one[0].casefold())), claim.text.lstrip(" ("))
+    )
     if not (whole := _WHOLE.match(text)):
         return None
     rest = text[whole.end() :].partition(")")[2] if "(" in whole[0] else text[whole.end() :]

@@ -34,7 +34,8 @@ class Words(BaseModel):
     """By themselves, a yes to whether something is as it should be."""
     bad: frozenset[str]
     alone: frozenset[str]
-    """Words of a verdict that also begin sentences: by themselves only."""
+    """Words of a verdict that also begin sentences ("No issues"): by themselves, in capitals, or before `after`."""
+    after: frozenset[str]
     tie: frozenset[str]
     none: frozenset[str]
     labels: tuple[str, ...]
@@ -91,14 +92,16 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def folded_key(key: str) -> str:
-    """A key without regard to case, spaces and hyphens."""
-    return key.strip().casefold().replace(" ", "_").replace("-", "_")
+    """A key without regard to case, spaces, hyphens, and to whether it says that it is the last word."""
+    return re.sub(r"^(?:final|overall)_", "", re.sub(r"[\s-]", "_", key.strip().casefold()))
 
 
 def _agreeing(pairs: list[tuple[str, Any]]) -> JsonObject:
     """An object in which no key has two values."""
-    if len({folded_key(key) for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key stands twice")
+    seen = JsonObject()
+    for key, value in pairs:
+        if seen.setdefault(folded_key(key), value) != value:
+            raise ValueError(f"two values of {key}")
     return dict(pairs)
 
 
@@ -163,11 +166,15 @@ def is_json(text: str) -> bool:
 
 
 def unwrapped(reply: Fields, keys: Collection[str]) -> JsonObject:
-    """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
-    folded = {folded_key(key): value for key, value in reply.items()}
-    while len(folded) == 1 and isinstance(inner := next(iter(folded.values())), dict):
-        within = {folded_key(key): value for key, value in inner.items()}
-        if folded.keys() & set(keys) and not within.keys() & set(keys):
+    """The reply with folded keys; without any of `keys`, the only object in it is read instead ("result", "arguments").
+
+    An object under the only key is read itself, too, unless that key alone is one of `keys`.
+    """
+    folded, known = {folded_key(key): value for key, value in reply.items()}, set(keys)
+    while len(inner := [value for value in folded.values() if isinstance(value, dict)]) == 1:
+        within = {folded_key(key): value for key, value in inner[0].items()}
+        is_here = folded.keys() & known
+        if (is_here and not within.keys() & known) or (len(folded) > 1 and (is_here or not known)):
             break
         folded = within
     return folded
@@ -256,7 +263,7 @@ def _label(words: Words) -> re.Pattern[str]:
     )
     return re.compile(
         rf"(?:(?P<label>(?:(?:{before}|{names})\s*){{0,3}}?(?:{names})(?:\s+(?:{final}))?)"
-        rf"(?:(?!\w)\s*(?:\([^()]{{0,30}}\)\s*)?(?P<sign>[:=]|-(?=\s)|[–—])|\s*(?:{copulas})(?![^\W\d_]):?)"
+        rf"(?:(?!\w)\s*(?:\([^()]{{0,30}}\)\s*)?(?P<sign>[:=→]|-(?=\s)|[–—])|\s*(?:{copulas})(?![^\W\d_]):?)"
         rf"|(?:{leads})(?![^\W\d_])[,:]?)\s*",
         re.IGNORECASE,
     )
@@ -309,19 +316,21 @@ def _lines(text: str, words: Words) -> list[str]:
 
 def claims(text: str, words: Words) -> Iterator[Claim]:
     """Where a verdict may stand: values of JSON, labelled lines, the first line, the last one."""
-    objects, rest = apart(text)
+    objects, prose = apart(text)
     label = _label(words)
     for value in (f"{key.replace('_', ' ')}: {value}" for one in objects for key, value in unwrapped(one, ()).items()):
         if head := label.match(value):
             yield Claim(value[head.end() :])
-    lines = _lines(rest, words)
+    lines = _lines(prose, words)
     is_list = {"1.", "2."} <= {line[:2] for line in lines}
     for number, line in enumerate(lines):
-        head, at_end = label.match(line), number == len(lines) - 1
+        head, rest, at_end = None, line, number == len(lines) - 1
+        while one := label.match(rest):
+            head, rest = one, rest[one.end() :]
         name = ((head and head["label"]) or "").casefold()
-        final = any(word in name for word in words.final)
+        final = any(word in line[: -len(rest) or None].casefold() for word in words.final)
         if head and (not number or at_end or final or (name and not name.endswith(words.weak))):
-            yield Claim(line[head.end() :], final and at_end, alone=not head["sign"])
+            yield Claim(rest, final and at_end, alone=not head["sign"])
         elif (at_end and number) or not (number or is_list):
             yield Claim(line, alone=number > 0)
 
