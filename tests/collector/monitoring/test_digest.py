@@ -133,11 +133,11 @@ def unclear(units: Units) -> None:
 HEAD = "Nov 16 to Nov 23: "
 BEFORE = "336 answers, before 336; groundedness {}, before 0.95 (0.91-0.97); $3.36, before $3.36"
 UNCHANGED = "Groundedness: no change above 0.04 against the week before. "
-FIRST = "Nothing to compare with: the week before has no scores. "
+FIRST = "Groundedness is {}. Nothing to compare with: the week before has no scores. "
 ALL = "Everything was measured."
 ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
     (nothing, [HEAD + "0 answers", "No answer in this week."]),
-    (first, [HEAD + "336 answers; groundedness 0.95 (0.91-0.97); $3.36", FIRST + ALL]),
+    (first, [HEAD + "336 answers; groundedness 0.95 (0.91-0.97); $3.36", FIRST.format("0.946") + ALL]),
     (alike, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), UNCHANGED + ALL]),
     (worse, [HEAD + BEFORE.format("0.74 (0.69-0.79)"),
              "Groundedness fell 0.96 → 0.45 at Nov 20 08:00 UTC, when prompt qa v2 began.",
@@ -149,14 +149,14 @@ ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
               "No request from Nov 17 14:00 to Nov 19 02:00 UTC; a week before there were 72.", ALL]),
     (down, [HEAD + "0 answers, before 336", "No answer in this week.",
             "No request from Nov 16 08:00 to Nov 23 08:00 UTC; a week before there were 336."]),
-    (failing, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), "Error rate rose 0 % → 100 % against the week before.",
-               "Most answers failed: 100 %.", ALL]),
+    (failing, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), "100 % of requests fail.",
+               "Error rate rose 0 % → 100 % against the week before.", ALL]),
     (judge_down, [HEAD + "376 answers, before 336; groundedness 0.95 (0.91-0.97), before 0.95 (0.91-0.97);"
                   " $3.76, before $3.36",
                   UNCHANGED + "Not measured: faithfulness of 40 of 40 answers"
                   " (10 not selected, 10 not scored yet, 10 failed, 10 beyond a budget)."]),
     (unclear, [HEAD + "336 answers; groundedness 0.95 (0.83-0.98)",
-               FIRST + "Not measured: 10 % of the verdicts of groundedness are unclear;"
+               FIRST.format("0.949") + "Not measured: 10 % of the verdicts of groundedness are unclear;"
                " the cost of 100 % of answers is unknown."]),
 ]  # fmt: skip
 
