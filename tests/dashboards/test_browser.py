@@ -174,6 +174,29 @@ def test_the_list_fits_its_window(browser: Browser, site: str, width: int, score
     browser.visit(site, steps, width=width)
 
 
+def test_a_printed_page_is_whole(browser: Browser, site: str) -> None:
+    """Charts fit the paper and cover nothing, a trace has all its parts, controls are left out."""
+    paper = 718
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        visit.page.locator("#chart-lead canvas").wait_for()
+        visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        visit.page.emulate_media(media="print")
+        visit.page.set_viewport_size({"width": paper, "height": 1000})
+        for chart in visit.page.locator(".chart:has(canvas)").all():
+            card, drawn = chart.bounding_box(), chart.locator(".uplot").bounding_box()
+            assert drawn["x"] + drawn["width"] <= min(paper, card["x"] + card["width"])
+            assert drawn["y"] + drawn["height"] <= card["y"] + card["height"]
+        visit.open(TRACE)
+        for part in ("contexts", "spans", "verdicts"):
+            assert visit.page.locator(f"#{part}").is_visible(), part
+        for control in (".menu", ".tabs", ".label-card", ".side"):
+            assert not visit.page.locator(f"{control}:visible").count(), control
+
+    browser.visit(site, steps)
+
+
 def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
     """The lift, by which the rows are ordered, stands in the window; so do both buttons of a label, side by side.
 

@@ -89,6 +89,9 @@ function drawAll(root) {
 
 drawAll(document);
 document.addEventListener("loaded", (event) => drawAll(event.target));
+// A sheet of paper is narrower than the window.
+addEventListener("beforeprint", () => plots.forEach((plot) => plot.resize(640)));
+addEventListener("afterprint", () => plots.forEach((plot, box) => plot.resize(box.clientWidth)));
 document.addEventListener("themechange", () => {
   forgetStyles();
   plots.forEach((plot) => plot.recolour());
