@@ -64,7 +64,7 @@ def test_gaps_are_there_to_hand_on() -> None:
     text = text_of(html)
     assert "62 % unanswered; nearest document kb/sso.md (never used)" in text
     assert "kb/fax.md 31 requests" in text
-    assert "kb/a.md and kb/b.md together for 80" in text
+    assert "kb/a.md and kb/b.md together in 80" in text
     assert html.count('name="trace_id"') == 5
     assert "### Missing content: sign-on, team" in html
     sent = client().get("/topics/gaps.csv?from=-7d")
