@@ -387,8 +387,9 @@ class BackgroundTasks:
             self._arrived, self._busy_until = arrived, now + self._settings.settle_s + self._settings.quiet_s + LINGER_S
         if now > self._busy_until and now < self._next_decision:
             return
-        self._next_decision = now + LOOK_EVERY_S
-        if self._components.sampler.decide(utc_now()):
+        decided = self._components.sampler.decide(utc_now())
+        self._next_decision = now if decided else now + LOOK_EVERY_S  # some may be left
+        if decided:
             self._components.worker.wake()
 
 

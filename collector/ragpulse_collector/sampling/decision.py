@@ -5,6 +5,7 @@ writer: find settled traces ─▶ this thread: find repeated usage ─▶ write
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
@@ -71,6 +72,8 @@ class Sampler:
     topics: Callable[[], TopicsOf | None] = lambda: None
     max_traces: int = 4_000
     max_spans: int = 20_000
+    within_s: float = 10.0
+    """After this time the rest is left to the next call: other background tasks do not wait for a flood."""
 
     def __post_init__(self) -> None:
         self._every = timedelta(seconds=self.every_s)
@@ -90,6 +93,7 @@ class Sampler:
         count = self._redecide_by_scores(now) + self._decide_sessions(now)
         if self._is_idle(now):
             return count
+        begun = time.monotonic()
         while True:
             due = self.store.write(partial(self._find_due, now=now)).result()
             if due.traces:
@@ -97,9 +101,9 @@ class Sampler:
                 self.store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
             self._low = due.next_low
             count += len(due.traces)
-            if not due.more:
-                if count:
-                    self._last = now
+            if not due.more and count:
+                self._last = now
+            if not due.more or time.monotonic() - begun > self.within_s:
                 return count
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from ragpulse_collector.topics.live import embedder_of
 from ragpulse_collector.topics.matching import match
 from ragpulse_collector.topics.model import Topics
 
-NICE = 10
+NICE = 19
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS"), "1"
 )

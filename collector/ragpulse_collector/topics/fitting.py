@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ragpulse_collector.topics.vectors import Embed, Labels, Matrix
 
 LEAST_QUESTIONS, MOST_QUESTIONS = 500, 20_000
+MOST_TEXTS = 10_000
+"""Different questions that groups are found in: the time grows with their square. All are then given to the groups."""
 LEAST_USERS = 5
 """Users behind each text that is shown."""
 LONGEST_SHOWN = 300
@@ -86,8 +88,10 @@ def _centres(vectors: Matrix, counts: list[int]) -> Matrix:
 
     weights = numpy.array(counts, dtype=numpy.float32)
     labels = numpy.full(len(vectors), -1)
-    known = vectors.any(axis=1)
-    if known.any():
+    known = numpy.flatnonzero(vectors.any(axis=1))
+    if len(known) > MOST_TEXTS:
+        known = numpy.sort(numpy.random.default_rng(SEED).choice(known, MOST_TEXTS, replace=False))
+    if len(known):
         labels[known] = clustered(vectors[known], weights[known])
     first = _means(vectors, weights, labels)
     return _means(vectors, weights, nearest(vectors, first)[0])

@@ -331,6 +331,19 @@ def test_a_backlog_is_decided_in_parts(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT count(*), count(DISTINCT trace_id) FROM decisions") == [(25, 25)]
 
 
+def test_services_take_turns_and_a_call_ends(kit: Any, rows: Any) -> None:
+    """A flood of one service delays no trace of another, and its rest is left to the next calls."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 20, service="flood"))
+    kit.send(store, *(kit.span(1, kind="rag", trace_id=trace_of(n), service="other") for n in (21, 22)))
+    sampler = Sampler(store, lambda: [ALL], max_traces=4, within_s=0.0)
+    decided = [sampler.decide(kit.later(3))]
+    assert rows(store, "SELECT service, count(*) FROM traces WHERE decided GROUP BY 1") == [("flood", 2), ("other", 2)]
+    while count := sampler.decide(kit.clock()):
+        decided.append(count)
+    assert decided == [4, 4, 4, 4, 4, 2]
+
+
 def test_without_rules_traces_are_still_rolled_up(kit: Any, rows: Any) -> None:
     """An empty rule list makes facts and no decisions."""
     store = kit.store()

@@ -69,6 +69,17 @@ def store(kit: Any) -> Any:
     return opened
 
 
+def test_a_fit_reads_at_most_a_tenth_from_one_user(store: Any, kit: Any) -> None:
+    """Who floods a service with questions makes no topics of it."""
+    kit.send(
+        store,
+        *(kit.span(1, kind="rag", query=f"Flood {n}?", user_id="f", trace_id=f"{n:032x}") for n in range(100, 130)),
+    )
+    assert decide(store, kit) == 30
+    read = stored.asked(store.read, datetime(2000, 1, 1), 40)
+    assert (len(read), sum(one.question.startswith("Flood") for one in read)) == (10, 4)
+
+
 def decide(store: Any, kit: Any, **options: Any) -> int:
     """Decide what is due with the topics of this module."""
     options = {"topics": lambda: topics_of} | options

@@ -114,6 +114,19 @@ def test_of_many_questions_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert fitted(questions) == topics
 
 
+def test_groups_are_found_in_a_part_of_very_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a fit has a bound; every question is given to a group all the same."""
+    questions = [question for question, _ in planted(2)]
+    monkeypatch.setattr(fitting, "MOST_TEXTS", 80)
+    seen = list[int]()
+    clustered = fitting.clustered
+    monkeypatch.setattr(fitting, "clustered", lambda *given: (seen.append(len(given[0])), clustered(*given))[1])
+    topics = fitted(questions)
+    assert seen == [80]
+    assert sum(topic.size for topic in topics.topics) > 0.9 * len(questions)
+    assert fitted(questions) == topics
+
+
 def test_identities_go_on_over_ten_refits() -> None:
     """Each week has other questions of the same topics; one appears in week 4, one vanishes in week 7."""
     names = tuple(PLANTED)

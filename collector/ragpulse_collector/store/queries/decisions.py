@@ -174,7 +174,8 @@ _WAITING = f"""
     CREATE OR REPLACE TEMP TABLE waiting AS
     WITH seen AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
-               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans,
+               max(service) AS sender
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     feedback AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
@@ -185,7 +186,7 @@ _WAITING = f"""
     touched AS (
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
                s.last_at AS span_at, t.last_at AS feedback_at, s.root_at, s.lo, s.spans,
-               least(s.lo, t.time) AS earliest
+               s.sender, least(s.lo, t.time) AS earliest
         FROM seen s FULL JOIN feedback t ON t.trace_id = s.trace_id),
     known AS (
         SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
@@ -218,8 +219,11 @@ _LIMIT_DUE = """
         SELECT trace_id FROM (
             SELECT trace_id, row_number() OVER oldest AS number,
                    sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
-            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
+            FROM (SELECT *, row_number() OVER (PARTITION BY sender ORDER BY first_at, trace_id) AS turn
+                  FROM waiting WHERE due)
+            WINDOW oldest AS (ORDER BY turn, first_at, trace_id))
         WHERE number = 1 OR (number <= $most AND spans <= $most_spans))"""
+"""Services take turns, the oldest traces of each first: those of one that floods do not delay the others."""
 
 _DUE = "SELECT trace_id::VARCHAR, revision, known_spans, known_late FROM waiting WHERE due"
 
@@ -330,9 +334,9 @@ def find_due(
     transaction: Transaction, low: datetime | None, now: datetime, *,
     settle: timedelta, quiet: timedelta, most: int, most_spans: int,
 ) -> Due:  # fmt: skip
-    """Return the oldest traces that are due at `now`: at most `most`, and `most_spans` spans unless it is one trace.
+    """Return traces that are due at `now`: at most `most`, and `most_spans` spans unless it is one trace.
 
-    `low` is the low-water mark; None reads the stored one.
+    Services take turns, the oldest traces of each first. `low` is the low-water mark; None reads the stored one.
     """
     until, run = transaction.at, transaction.execute
     low = _recovered(transaction, _stored_low(transaction) if low is None else low, max(now, until))

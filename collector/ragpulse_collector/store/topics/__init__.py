@@ -122,9 +122,15 @@ def count_asked(read: Read, since: datetime, most: int) -> int:
 
 
 def asked(read: Read, since: datetime, most: int) -> list[Saying]:
-    """Return the beginnings of questions and who asked them: all, or a random part that is the same each time."""
-    sql = f"SELECT left(query, 2000), ({CLUSTER})::VARCHAR {_ASKED} ORDER BY hash(trace_id), trace_id LIMIT $most"
-    return [Saying(*row) for row in read(sql, {"since": since, "most": most}).rows]
+    """Return the beginnings of questions and who asked them: all, or a random part that is the same each time.
+
+    One user has at most a tenth of `most`: topics are what users ask, not what one of them sends.
+    """
+    of_user = f"row_number() OVER (PARTITION BY {CLUSTER} ORDER BY hash(trace_id), trace_id)"
+    sql = f"""
+        SELECT left(query, 2000), ({CLUSTER})::VARCHAR {_ASKED} QUALIFY {of_user} <= $most_of_user
+        ORDER BY hash(trace_id), trace_id LIMIT $most"""
+    return [Saying(*row) for row in read(sql, {"since": since, "most": most, "most_of_user": most // 10}).rows]
 
 
 def add_fit(transaction: Transaction, fit: TopicFit, topics: Sequence[StoredTopic]) -> None:
