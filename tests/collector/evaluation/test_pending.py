@@ -11,7 +11,6 @@ import pytest
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.analysis.quality.coverage import queue
-from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.evaluation.jobs import pending
 from ragpulse_collector.otlp.intake import Counters
@@ -43,7 +42,7 @@ def taken(store: EmbeddedStore) -> set[str]:
 
 def counts(store: EmbeddedStore) -> tuple[int, int, int]:
     """How many jobs are pending by `GET status` (under both names) and by the overview."""
-    figures_shown = Status(store, Settings(), Counters())(Params()).evaluations
+    figures_shown = Status(store, Settings(), Counters())().evaluations
     return figures_shown.pending, figures_shown.due, queue(store, now=T0 + timedelta(hours=1)).pending
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.api.health import Undecided
-from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import ScoreRecord
@@ -28,7 +27,7 @@ def send(kit: Any, store: Any, number: int) -> str:
 def undecided(store: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> Undecided:
     """What `GET status` says, at the test's present."""
     monkeypatch.setattr("ragpulse_collector.api.status.utc_now", kit.clock)
-    return Status(store, Settings(), Counters())(Params()).undecided
+    return Status(store, Settings(), Counters())().undecided
 
 
 def decided(rows: Any, store: Any) -> set[str]:
