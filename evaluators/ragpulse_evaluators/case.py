@@ -227,9 +227,10 @@ class Case(BaseModel):
         if not isinstance(data, Mapping) or info.context is STORED:
             return data
         fields = clean(ours(data)[0])
-        for name in fields.keys() - cls.model_fields.keys():
-            hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
-            raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
+        for name in fields:
+            if name not in cls.model_fields:
+                hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
+                raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
         return fields
 
     @property

@@ -63,7 +63,7 @@ def ours(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         if meant and not names.isdisjoint(beside):
             field = meant
         if name in _FACTS or (name in _WEAK and field in fields):
-            facts[theirs] = row[theirs]
+            facts[theirs] = _read(field, row[theirs])
             continue
         value = _read(field, row[theirs])
         if field in fields and _as_list(fields[field]) != _as_list(value):

@@ -194,3 +194,18 @@ def test_a_wrong_file_is_refused_by_its_place(tmp_path: Path, name: str, text: s
     path.write_text(text)
     with pytest.raises(Failure, match=why):
         read_rows(path)
+
+
+def test_parquet_has_lists_objects_and_times(tmp_path: Path) -> None:
+    """As any engine writes them; what is no Parquet is named."""
+    import duckdb
+
+    path = tmp_path / "cases.parquet"
+    columns = "'q' AS question, [{'content': 'a', 'at': now()}] AS contexts, ['x'] AS ground_truths"
+    duckdb.execute(f"COPY (SELECT {columns}, map {{'at': now()}} AS metadata) TO '{path}'")
+    (row,) = read_rows(path)
+    assert (row.fields["query"], row.fields["reference"], row.fields["contexts"][0]["content"]) == ("q", ["x"], "a")
+    assert isinstance(row.fields["metadata"]["at"], str)
+    path.write_text("text")
+    with pytest.raises(Failure, match=r"cases\.parquet: not Parquet"):
+        read_rows(path)

@@ -63,6 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([RIGHT] * 3, ["--min", "latency=0.5", "--params", '{"latency": {"target": 1}}'], 3),
         ([{**RIGHT, "latency_s": 1.0}], ["--min", "latency=0.5"], 2),
         ([{**RIGHT, "latency_s": 1.0}], ["--max", "fail_rate:latency=0.5"], 2),
+        ([RIGHT] * 30, ["--max", "fail_rate:accuracy=0.5", "--params", '{"accuracy": {"threshold": 0.5}}'], 2),
         ([RIGHT], ["--min", "exact_match"], 2),
         ([RIGHT], ["--min", "exact_match=high"], 2),
         ([RIGHT], ["--min", "exact_match=1.5"], 2),

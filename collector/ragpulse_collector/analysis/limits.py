@@ -119,7 +119,7 @@ def of_results(evaluator: Evaluator, results: Sequence[EvaluationResult], measur
     counts = Counter[str](result.status for result in results)
     n, lost = len(values), sum(result.missing for result in results)
     figures = Figures.of(hajek(values, [1.0] * n))
-    if scored and not values:
+    if (scored and not values) or (evaluator.takes_all and measure != "quality"):
         what = "score from 0 to 1" if measure == "quality" else "pass or fail"
         raise Invalid(f"{measure}:{evaluator.name}: {evaluator.name} has no {what}; give it a target or a threshold")
     if measure == "pass_rate":
@@ -128,7 +128,8 @@ def of_results(evaluator: Evaluator, results: Sequence[EvaluationResult], measur
         lost += unclear
     if evaluator.takes_all and scored:  # one result of the whole set, with its own interval if it has one
         parts, (lo, hi) = scored[0].parts, scored[0].ci95 or (None, None)
-        n, lost = parts.get("judged", parts["cases"]), sum(parts.get(status, 0) for status in FAILURES)
+        n = parts.get("judged", parts.get("cases", n))
+        lost = sum(parts.get(status, 0) for status in FAILURES)
         figures = replace(figures, n=n, lo=lo, hi=hi, reason=f"{evaluator.name} has no interval, nor")
     found = extended(
         Measured,

@@ -104,13 +104,16 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
     return ((number, _parsed(f"{path}:{number}", line)) for number, line in _lines(text))
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
+def _parquet(path: Path) -> list[Any]:
+    """Return the rows as JSON has them: times and decimals as text."""
     import duckdb
 
-    from ragpulse_collector.store.connection import fetch
-
-    with duckdb.connect() as connection:
-        return fetch(connection, "select * from read_parquet(?)", [str(path)]).dicts()
+    try:
+        with duckdb.connect() as connection:
+            rows = connection.execute("select to_json(t)::VARCHAR from read_parquet(?) t", [str(path)]).fetchall()
+    except duckdb.Error as error:
+        raise Failure(f"{path}: not Parquet: {error}") from error
+    return [json.loads(text) for (text,) in rows]
 
 
 def _parsed(place: str, text: str) -> Any:
