@@ -59,7 +59,8 @@ def _evaluators_of(module: ModuleType, path: Path) -> list[Evaluator | Entry]:
     items = [item for value in values if (item := _as_item(value, module, path)) is not None]
     if not items:
         raise ConfigurationError(f"{path} holds no evaluator: decorate a function with @evaluator")
-    return items
+    ready = {item.name for item in items if isinstance(item, Evaluator)}  # an instance stands for its class
+    return [item for item in items if isinstance(item, Evaluator) or item.name not in ready]
 
 
 def _import(path: Path) -> ModuleType:

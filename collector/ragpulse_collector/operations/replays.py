@@ -157,7 +157,8 @@ def resume(replays: Replays, /, id: str, max_usd: Usd | None = None) -> ReplayPr
 @operation("GET replays/{id}/cases", scope="admin")
 def cases(store: Store, replays: Replays, /, id: str, limit: Count | None = None) -> ReplayCases:
     """Cases for an evaluator of the caller's process."""
-    return extended(ReplayCases, replays.get(id), cases=ClientReplays(store).cases(id, limit=limit))
+    handed_out = ClientReplays(store).cases(id, limit=limit)  # first: it finishes jobs that have a verdict already
+    return extended(ReplayCases, replays.get(id), cases=handed_out)
 
 
 @operation("POST replays/{id}/results", scope="admin")
