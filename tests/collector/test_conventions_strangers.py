@@ -145,7 +145,10 @@ def test_audio_tokens_are_never_priced_as_text(name: str) -> None:
         ({"llm.invocation_parameters": '{"temperature": 0, "service_tier": "flex"}'}, "flex"),
         ({"output.value": '{"service_tier":"priority"}', "llm.invocation_parameters": '{"service_tier":"auto"}'},
          "priority"),
-        ({"llm.invocation_parameters": '{"service_tier":"flex"}', "openai.response.service_tier": "default"}, "default"),
+        (
+            {"llm.invocation_parameters": '{"service_tier":"flex"}', "openai.response.service_tier": "default"},
+            "default",
+        ),
         ({"mlflow.spanOutputs": '{"usage": {"input_tokens": 1, "service_tier": "batch"}}'}, "batch"),
         ({"ai.response.providerMetadata": '{"openai":{"serviceTier":"flex"}}'}, "flex"),
         ({"langfuse.observation.model.parameters": {"service_tier": "flex"}}, "flex"),

@@ -58,7 +58,10 @@ def _documents_of_retrievals(column: Sequence[Any], kinds: Kinds) -> Sequence[An
 
 def documents_in_output(value: Any, _: SpanView) -> Result | None:
     """Read documents from any output: a list whose items all have a text and an id, a score or a page."""
-    items = _document_list(parsed(value))
+    items = parsed(value)
+    if isinstance(items, dict):  # under the only name, or a usual one
+        items = next(iter(items.values())) if len(items) == 1 else nested_hits(items)
+    items = items if isinstance(items, list) else None
     return documents_result(value, items) if items and all(map(_is_document, items)) else None
 
 
@@ -77,16 +80,6 @@ def search_kind(attribute: str, function: str) -> Read:
         return "retriever" if span.attributes.get(attribute) == function and holds_documents(value) else None
 
     return read_kind
-
-
-def _document_list(content: Any) -> list[Any] | None:
-    """Return the list of documents: the content itself, or the list under a usual name or the only name."""
-    if isinstance(content, list):
-        return content
-    if not isinstance(content, dict):
-        return None
-    keys = content if len(content) == 1 else names.DOCUMENT_LIST_KEYS
-    return next((content[key] for key in keys if isinstance(content.get(key), list)), None)
 
 
 def _is_document(item: Any) -> bool:

@@ -282,50 +282,69 @@ def _scores(wire: WireBatch, mapping: FieldMapping, spans: SpanBatch) -> Iterato
     comes later is on a carrier: a span of an evaluator or of no kind with exactly one link, to what is scored.
     """
     for shape, plan in mapping.plans:
-        score_columns: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
+        score_columns: dict[tuple[Any, ...], dict[str, Sequence[Any]]] = {}
         for name in plan.watched.get("scores", ()):
             if match := _SCORE_NAME.fullmatch(name):
                 score_columns.setdefault(match.group(1, 2, 3), {})[match[4]] = shape.attributes[name]
         for index, row in enumerate(shape.rows):
             for (scope, *_), columns in score_columns.items():
-                values = {name: column[index] for name, column in columns.items()}
-                if values.get("name"):
-                    yield _score(wire, row, values, scope, spans)
+                score = score_of({name: column[index] for name, column in columns.items()}, wire.end_ns[row])
+                if score is not None:
+                    score.scope = scope
+                    score.session_id = spans.value("session_id", row) if scope == "session" else None
+                    yield _placed(score, wire, row, spans)
     for row, events in wire.events.items():
         for event in events:
-            if event.name == names.EVALUATION_EVENT:
-                yield from _results(wire, row, event, spans)
+            score = evaluation_result(event.attributes, event.time_ns) if event.name == names.EVALUATION_EVENT else None
+            if score is not None:
+                yield _placed(score, wire, row, spans)
 
 
-def _results(wire: WireBatch, row: int, event: WireEvent, spans: SpanBatch) -> Iterator[ScoreRecord]:
-    """Yield the score in an event of a span; on a carrier without a link it may name the response that it is about."""
+def _placed(score: ScoreRecord, wire: WireBatch, row: int, spans: SpanBatch) -> ScoreRecord:
+    """Return a score with what it is about; on a carrier without a link it may name a response."""
     kind = spans.value("kind", row)
-    score = evaluation_result(event.attributes, event.time_ns or wire.end_ns[row])
-    if score is not None:
-        if score.response_id is None or kind not in _CARRIERS or wire.links.get(row):
-            score.trace_id, score.span_id = _target(wire, row, kind)
-            score.response_id = None
-        score.written_on = (wire.trace_ids[row].hex(), wire.span_ids[row].hex())
-        yield score
+    score.time_ns = score.time_ns or wire.end_ns[row] or wire.start_ns[row]
+    score.written_on = (wire.trace_ids[row].hex(), wire.span_ids[row].hex())
+    if score.response_id is None or kind not in _CARRIERS or wire.links.get(row):
+        score.trace_id, score.span_id = _target(wire, row, kind)
+        score.response_id = None
+    if score.scope is not None:
+        score.span_id = None
+    return score
+
+
+_RESULT = {
+    "name": names.EVALUATION_NAME,
+    "score": names.EVALUATION_SCORE,
+    "label": names.EVALUATION_LABEL,
+    "explanation": names.EVALUATION_EXPLANATION,
+    "annotator_kind": names.SCORE_SOURCE,
+    "response_id": names.RESPONSE_ID,
+}
 
 
 def evaluation_result(attributes: Mapping[str, Any], time_ns: int) -> ScoreRecord | None:
     """Return the score in a `gen_ai.evaluation.result` event, of a log or a span; None without its evaluator's name."""
+    return score_of({field: attributes.get(name) for field, name in _RESULT.items()}, time_ns)
+
+
+def score_of(values: Mapping[str, Any], time_ns: int) -> ScoreRecord | None:
+    """Return a score by the names of OpenInference, about nothing yet; None without its evaluator's name."""
     span = BareSpan()
-    name = unquoted(attributes.get(names.EVALUATION_NAME), span)
+    name = unquoted(values.get("name"), span)
     if name is None:
         return None
-    human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
     return ScoreRecord(
         trace_id=None,
         span_id=None,
         time_ns=time_ns,
         name=name,
-        score=number(attributes.get(names.EVALUATION_SCORE), span),
-        label=unquoted(attributes.get(names.EVALUATION_LABEL), span),
-        explanation=unquoted(attributes.get(names.EVALUATION_EXPLANATION), span),
-        source="human" if human else "code",
-        response_id=unquoted(attributes.get(names.RESPONSE_ID), span),
+        score=number(values.get("score"), span),
+        label=unquoted(values.get("label"), span),
+        explanation=unquoted(values.get("explanation"), span),
+        identifier=unquoted(values.get("identifier"), span),
+        source="human" if str(values.get("annotator_kind")).lower() == names.SCORE_SOURCE_HUMAN else "code",
+        response_id=unquoted(values.get("response_id"), span),
     )
 
 
@@ -335,24 +354,6 @@ def _target(wire: WireBatch, row: int, kind: Any) -> tuple[str, str]:
     if len(links) == 1 and kind in _CARRIERS and is_trace_id(bytes.fromhex(links[0].trace_id)):
         return links[0].trace_id, links[0].span_id
     return wire.trace_ids[row].hex(), wire.span_ids[row].hex()
-
-
-def _score(wire: WireBatch, row: int, values: Mapping[str, Any], scope: Any, spans: SpanBatch) -> ScoreRecord:
-    span, (trace_id, span_id) = BareSpan(), _target(wire, row, spans.value("kind", row))
-    return ScoreRecord(
-        trace_id=trace_id,
-        span_id=span_id if scope is None else None,
-        scope=scope,
-        session_id=spans.value("session_id", row) if scope == "session" else None,
-        identifier=unquoted(values.get("identifier"), span),
-        written_on=(wire.trace_ids[row].hex(), wire.span_ids[row].hex()),
-        time_ns=wire.end_ns[row] or wire.start_ns[row],
-        name=str(values["name"]),
-        score=number(values.get("score"), span),
-        label=unquoted(values.get("label"), span),
-        explanation=unquoted(values.get("explanation"), span),
-        source="human" if values.get("annotator_kind") == "HUMAN" else "code",
-    )
 
 
 def _upstream_pi(trace_state: str) -> float:

@@ -9,7 +9,7 @@ share (`ragpulse_evaluators.usage`): canonical input includes cached tokens, can
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from typing import Any
@@ -67,13 +67,27 @@ def named_rules(name: str) -> Iterator[FieldRule]:
     if figure is not None:
         column = _COLUMNS[figure]
         yield FieldRule(column, name, positive if column in _UNPRICED else PREFIXES[prefix])
-    for column in _FIGURES if name.endswith("details") else [_COLUMNS[part_of]] if part_of else ():
-        yield FieldRule(column, name, _stated(column, prefix))
+    if part_of is not None or name.endswith("details"):
+        rules = usage_rules(name, lambda _, span: figures_below(span.attributes, prefix))
+        yield from (rule for rule in rules if part_of is None or rule.field == _COLUMNS[part_of])
 
 
-def usage_rules(attribute: str, name: str = "") -> tuple[FieldRule, ...]:
+Stated = Callable[[Any, SpanView], Mapping[str, Any]]
+"""Finds counts by figure in a value."""
+
+
+def usage_rules(attribute: str, stated: Stated | None = None, *, name: str = "") -> tuple[FieldRule, ...]:
     """Return the rules for an attribute whose value is an object with usage, or has one under a name."""
-    return tuple(FieldRule(column, attribute, _stated(column, name=name)) for column in _FIGURES)
+    find: Stated = stated or (lambda value, _: _figures(value, name))
+    return tuple(FieldRule(column, attribute, _reader(column, find)) for column in _FIGURES)
+
+
+def figures_below(attributes: Mapping[str, Any], *prefixes: str) -> Mapping[str, Any]:
+    """Return the figures in all attributes below some prefixes; details may be JSON."""
+    return figures_in({
+        name.removeprefix(prefix): parsed(value, otherwise=value)
+        for prefix in prefixes for name, value in attributes.items() if name.startswith(prefix)
+    })  # fmt: skip
 
 
 def tier_in(value: Any, span: SpanView) -> str | None:
@@ -92,31 +106,26 @@ def _tiers(column: Sequence[Any], _: Kinds) -> Sequence[Any] | None:
     return [None] * len(column) if is_absent else None
 
 
-def _stated(column: str, prefix: str = "", name: str = "") -> Read:
-    """Make a reader of a column in an object with usage, or in all attributes below a prefix (parts of a sum)."""
-
+def _reader(column: str, stated: Stated) -> Read:
     def read_figure(value: Any, span: SpanView) -> int | None:
-        if prefix:
-            below = {name.removeprefix(prefix): parsed(part, otherwise=part) for name, part in span.attributes.items()
-                     if name.startswith(prefix)}  # fmt: skip
-            stated: Mapping[str, Any] = figures_in(below)
-        else:
-            stated = (_figures if type(value) is str and len(value) <= _LONGEST_TEXT else _read)(value, name)
-        counts = [found for figure in _FIGURES[column] if (found := count(stated.get(figure), span)) is not None]
+        found = stated(value, span)
+        counts = [number for figure in _FIGURES[column] if (number := count(found.get(figure), span)) is not None]
         return (sum(counts) or None if column in _UNPRICED else counts[0]) if counts else None
 
     return read_figure
 
 
-def _read(value: Any, name: str) -> Mapping[str, Any]:
-    content = parsed(value)
-    if name and isinstance(content, dict):
-        content = content.get(name)
+def _figures(value: Any, name: str) -> Mapping[str, Any]:
+    if type(value) is str:
+        return _figures_of_text(value, name) if len(value) <= _LONGEST_TEXT else _figures(parsed(value), name)
+    content = value.get(name) if name and isinstance(value, dict) else value
     return figures_in(content) if isinstance(content, dict) else {}
 
 
-_figures = lru_cache(maxsize=64)(_read)
-"""Each column of a span asks for the figures of one text."""
+@lru_cache(maxsize=64)
+def _figures_of_text(text: str, name: str) -> Mapping[str, Any]:
+    """Return the figures in JSON, for which each column of a span asks."""
+    return _figures(parsed(text), name)
 
 
 def is_apart(value: Any, _: SpanView) -> bool | None:

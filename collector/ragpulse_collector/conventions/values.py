@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from ast import literal_eval
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, get_args
@@ -254,17 +254,6 @@ def member(name: str, read: Read) -> Read:
         return None if part is None else read(part, span)
 
     return read_member
-
-
-def members(names: Iterable[str], read: Read) -> Read:
-    """Make a reader of the first readable one of several members of a JSON object."""
-    readers: list[Callable[[Any, SpanView], Any]] = [member(name, read) for name in names]
-
-    def read_members(value: Any, span: SpanView) -> Any:
-        mapping = parsed(value)
-        return next((result for reader in readers if (result := reader(mapping, span)) is not None), None)
-
-    return read_members
 
 
 def reach(value: Any, path: Iterable[str]) -> Any:

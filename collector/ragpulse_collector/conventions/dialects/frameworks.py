@@ -65,15 +65,6 @@ def _ai_provider(value: Any, span: SpanView) -> str | None:
     return name.partition(".")[0] if name else None
 
 
-def _langsmith(read: Read) -> Read:
-    """Make a reader for LangSmith's spans, which hold inputs and outputs under old GenAI names."""
-
-    def read_langsmith(value: Any, span: SpanView) -> Any:
-        return read(value, span) if "langsmith.span.kind" in span.attributes else None
-
-    return read_langsmith
-
-
 def _component(value: Any, _: SpanView) -> str:
     """Return the kind of a Haystack component by the package of its class."""
     parts = str(value).split(".")
@@ -94,7 +85,7 @@ def _reply(name: str, read: Read) -> Read:
 
 
 _HAYSTACK_OUTPUT = "haystack.component.output"
-RULES = rules(
+_RULES = rules(
     kind={
         "ai.operationId": one_of(_AI_OPERATIONS),
         "langsmith.span.kind": one_of(KINDS | {"prompt": "other", "parser": "other"}),
@@ -108,14 +99,12 @@ RULES = rules(
         "ai.prompt.messages": last_user_text,
         "ai.value": query_of_input,
         "ai.toolCall.args": query_of_input,
-        "gen_ai.prompt": _langsmith(query_of_input),
         "haystack.component.input": query_of_input,
         "haystack.pipeline.input_data": query_of_input,
         "lmnr.span.input": query_of_input,
     },
     contexts={
         "ai.toolCall.result": documents_in_output,
-        "gen_ai.completion": _langsmith(documents_of_retrieval),
         _HAYSTACK_OUTPUT: documents_of_retrieval,
         "lmnr.span.output": (documents_of_retrieval, documents_in_output),
     },
@@ -123,7 +112,6 @@ RULES = rules(
         "ai.response.text": text,
         "ai.response.object": text,
         "ai.toolCall.result": response_of_output,
-        "gen_ai.completion": _langsmith(response_of_output),
         _HAYSTACK_OUTPUT: response_of_output,
         "haystack.pipeline.output_data": response_of_output,
         "lmnr.span.output": response_of_output,
@@ -163,4 +151,14 @@ RULES = rules(
         "langsmith.metadata.": gathered,
     },
     output_tokens={_HAYSTACK_OUTPUT: _reply("usage.completion_tokens", count)},
-) + usage_rules("langsmith.metadata.usage_metadata")
+)
+RULES = (
+    *_RULES,
+    *usage_rules("langsmith.metadata.usage_metadata"),
+    *rules(
+        "langsmith.span.kind",  # which has inputs and outputs under old GenAI names
+        query={"gen_ai.prompt": query_of_input},
+        contexts={"gen_ai.completion": documents_of_retrieval},
+        response={"gen_ai.completion": response_of_output},
+    ),
+)

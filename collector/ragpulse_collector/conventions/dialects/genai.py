@@ -75,9 +75,9 @@ OPERATIONS = {
 }
 """`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer, which was paid before."""
 
-_FRAMEWORKS = frozenset({
+_FRAMEWORKS = (
     "langchain", "llamaindex", "llama_index", "haystack", "strands-agents", "gcp.vertex.agent", "spring_ai",
-})  # fmt: skip
+)  # fmt: skip
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 

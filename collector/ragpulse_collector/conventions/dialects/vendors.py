@@ -135,8 +135,8 @@ _RULES = rules(
 )
 RULES = (
     *_RULES,
-    *usage_rules("genkit:output", "usage"),
-    *usage_rules(_ADK + "llm_response", "usage_metadata"),
+    *usage_rules("genkit:output", name="usage"),
+    *usage_rules(_ADK + "llm_response", name="usage_metadata"),
     *rules(
         "span.type",  # of Claude Code; other senders have other values
         kind={"span.type": one_of(_CLAUDE)},
