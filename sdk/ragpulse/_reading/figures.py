@@ -120,7 +120,7 @@ def _whole(count: str | float) -> int:
     return int(count) if 0 <= count < float("inf") else -1
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _places(path: str, keys: tuple[Any, ...]) -> tuple[tuple[Any, str | None, str | None], ...]:
     """The names, below a path of details, that may have counts, and what these mean."""
     named = [(key, f"{path}{key}") for key in keys if len(path) + len(str(key)) <= _MAX_NAME]
