@@ -15,7 +15,9 @@ from .values import fields_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W_]+")
 _ROLES = {
-    **dict.fromkeys(("token", "tokens", "count", "counts", "num", "detail", "details", "usage", "content", "experimental"), ""),
+    **dict.fromkeys(
+        ("token", "tokens", "count", "counts", "num", "detail", "details", "usage", "content", "experimental"), ""
+    ),
     **dict.fromkeys(("input", "prompt"), "input"),
     **dict.fromkeys(("output", "completion", "candidates", "response", "generated", "generation"), "output"),
     **dict.fromkeys(("cache", "cached"), "cache"),

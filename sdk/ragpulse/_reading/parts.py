@@ -53,21 +53,19 @@ _PROSE = re.compile("\\s|[.!?\u3002]$|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\u
 _SPEAKING = 2
 _OF_TEXTS = frozenset(
     (
-        "text", "texts", "content", "contents", "chunk", "passage", "body", "snippet", "excerpt", "paragraph", "memory",
-        "fact", "summary", "description", "abstract", "answer", "transcript", "caption", "quote", "value",
+        "text", "content", "chunk", "passage", "body", "snippet", "excerpt", "paragraph", "memory", "fact", "summary",
+        "description", "abstract", "answer", "transcript", "caption", "quote", "value",
     )
 )  # fmt: skip
 _OF_LABELS = frozenset(
     (
-        "id", "ids", "uid", "uuid", "key", "hash", "sha", "sha1", "sha256", "md5", "checksum", "digest", "etag", "arn",
-        "url", "urls", "uri", "uris", "link", "links", "href", "path", "file", "filename", "source", "location",
-        "resource", "title", "name", "names", "heading", "header", "headline", "subject", "section", "breadcrumb",
-        "breadcrumbs", "topic", "author", "authors", "user", "owner", "email", "type", "mime", "format", "language",
-        "lang", "date", "time", "timestamp", "at", "version", "status", "tag", "tags", "keywords", "label", "labels",
-        "category", "query", "question", "prompt", "input", "model", "index", "namespace", "collection", "error",
+        "id", "key", "path", "file", "source", "title", "name", "names", "heading", "header", "headline", "subject",
+        "section", "breadcrumb", "breadcrumbs", "topic", "author", "authors", "user", "owner", "type", "language",
+        "date", "time", "at", "version", "status", "tag", "tags", "keywords", "label", "labels", "category", "query",
+        "question", "prompt", "input", "error",
     )
 )  # fmt: skip
-"""Last words of names that hold no passage: `chunk_id`, `document_title`, `createdAt`."""
+"""Last words of names whose texts of several words are no passage: `document_title`, `createdAt`."""
 
 
 def parts_of(hit: Any, field: str | None = None, *, named_only: bool = False) -> Parts:
