@@ -21,6 +21,7 @@ WITHIN_S = 60.0
 TIMES = 5
 """Background work may fall into one recording, but not into all of them."""
 RULE = """
+offline = false
 [[rule]]
 name = "house"
 evaluators = ["groundedness"]

@@ -32,7 +32,7 @@ from environments import SOURCES  # noqa: E402
 from lake_servers import BUCKET, LakeCollector, Postgres, SeaweedFS, lake_python  # noqa: E402
 
 SPANS = 2_048
-RULE = '[[rule]]\nname = "sampled"\nevaluators = ["groundedness"]\nrate = 0.01\n'
+RULE = 'offline = false\n[[rule]]\nname = "sampled"\nevaluators = ["groundedness"]\nrate = 0.01\n'
 TABLES = ("spans", "contents", "contexts")
 
 

@@ -142,7 +142,7 @@ def served(folder: Path, model: Path | None) -> Iterator[Server]:
     folder.mkdir()
     rule = '[[rule]]\nname = "r"\nevaluators = ["{}"]\nrate = 1.0\n'
     spec = f'[[evaluator]]\nname = "m"\nuse = "groundedness_model"\nmodel = "{model}"\n' if model else ""
-    (folder / "ragpulse.toml").write_text(spec + rule.format("m" if model else "groundedness"))
+    (folder / "ragpulse.toml").write_text("offline = false\n" + spec + rule.format("m" if model else "groundedness"))
     server = Server(folder / "b.duckdb", "--config", str(folder / "ragpulse.toml"))
     try:
         yield server

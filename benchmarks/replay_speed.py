@@ -29,6 +29,7 @@ from ragpulse_evaluators import Case, evaluate
 
 CONCURRENCY = 64
 CONFIG = """
+offline = false
 [judge]
 model = "{base}#tiny"
 concurrency = {concurrency}

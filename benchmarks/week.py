@@ -37,6 +37,7 @@ from waiting import eventually
 TENANTS, DAYS, SESSION_TURNS, USER_TURNS = ("acme", "globex", "initech"), 7, 4, 8
 DAY_NS, SPANS = 86_400 * 10**9, 3
 RULES = """
+offline = false
 [collector]
 settle_s = 0
 session_quiet_s = 0
