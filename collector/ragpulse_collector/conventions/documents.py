@@ -175,6 +175,8 @@ def _exact(rank: int, item: dict[str, Any]) -> ContextRecord | None:
         return None
     if metadata is None:
         return ContextRecord(rank, id_, score, text)
+    if text is None and parts_of(item)[2] is not None:  # it is in the metadata
+        return None
     is_own = type(metadata) is dict and metadata and (is_given(id_) or parts_of(item)[0] == id_)
     return ContextRecord(rank, id_, score, text, dumped(metadata)) if is_own else None
 

@@ -17,7 +17,8 @@ from itertools import compress
 from operator import eq
 from typing import Any, NamedTuple
 
-from ragpulse.shapes import UNREAD
+from ragpulse._reading.replies import is_nothing
+from ragpulse.shapes import NOTHING, UNREAD
 from ragpulse_collector.conventions.row_view import FAILED, RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
 from ragpulse_collector.records import UNSAID
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 _KNOWN_PLANS = 1024
 """How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
+_NOTHING_BEGINS = frozenset("nu[({")
 WITHOUT_RESPONSE = frozenset({"retriever", "reranker", "embedding"})
 TEXTS = frozenset({"query", "response"})
 
@@ -250,11 +252,14 @@ class FieldMapping:
         column: list[Any] = [None] * len(self._wire)
         sources: list[str | None] = [None] * len(self._wire)
         row_flags: dict[int, str] = {}
+        is_text = field in TEXTS
         if field == "kind":
             self.values[field] = column  # for readers of other fields
         for rule in filter(lambda rule: self._has_empty(rule, column), rules):
             rows, values = _empty(column, *self.column(rule.attribute, rule.beside))
             for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
+                if is_text and _says_nothing(result.value if type(result) is Result else result, field):
+                    result = Result(None, reason=NOTHING if field == "response" else None)
                 if type(result) is Result:
                     result = self._unpack(rule.attribute, row, result, row_flags)
                 if result is not None:
@@ -362,6 +367,11 @@ class FieldMapping:
             for templates in self.templates.values():
                 templates.pop(row, None)
             self.flags.pop(row, None)
+
+
+def _says_nothing(text: Any, field: str) -> bool:
+    """Return whether a text stands for no value: `null`; of a query, for arguments that are empty."""
+    return type(text) is str and text[:1] in _NOTHING_BEGINS and is_nothing(text, query=field == "query")
 
 
 def _unzip(chunks: Iterator[Column]) -> Column:

@@ -186,9 +186,8 @@ _SPEAKERS = (shapes.USER, shapes.ASSISTANT)
 
 def plain(value: str, field: str) -> Result:
     """Return a text as it is, or the text in an object's repr; a repr without a text is refused."""
-    no_text = _no_text(value, field)
-    if no_text is not None:
-        return no_text
+    if value in shapes.WITHHELD_TEXTS:
+        return Result(None, reason=shapes.WITHHELD)
     if not is_repr(value):
         return Result(value, {"": {"$lifted": field}})
     text = text_in(value)
@@ -222,21 +221,11 @@ def _response_in(value: Any, content: Any) -> Result:
 
 
 def _lifted(field: str, value: Any, text: str, *, refused: bool = False) -> Result:
-    no_text = _no_text(text, field)
-    if no_text is not None:
-        return no_text
+    if text in shapes.WITHHELD_TEXTS:
+        return Result(None, reason=shapes.WITHHELD)
     template = cut(value, [(text, {"$lifted": field})])
     flag = "response_is_refusal" if refused else None
     return Result(text, {} if template is None else {"": template}, flag=flag)
-
-
-def _no_text(text: str, field: str) -> Result | None:
-    """Return why a text is none: it was withheld, or it stands for nothing."""
-    if text in shapes.WITHHELD_TEXTS:
-        return Result(None, reason=shapes.WITHHELD)
-    if not is_nothing(text, query=field == "query"):
-        return None
-    return Result(None, reason=shapes.NOTHING if field == "response" else None)
 
 
 def _unreadable(field: str, reason: str | None = None) -> Result:

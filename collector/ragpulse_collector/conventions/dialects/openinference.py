@@ -39,7 +39,7 @@ _MESSAGE = re.compile(
 _JSON_BEGINS = frozenset('{["')
 _SPEAKER = "assistant: "
 """LlamaIndex's prefix of a model's answer."""
-_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS, rf"(?:{shapes.NOTHING_TEXTS})\Z"))).match
+_is_odd = re.compile("|".join((_SPEAKER, REPR_BEGINS, *shapes.WITHHELD_TEXTS))).match
 
 
 def plain_query(value: Any, span: SpanView) -> Any:
