@@ -59,6 +59,7 @@ class ReadableJudge:
     id = "readable"
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._plain = GROUSE if name.startswith("grouse") else "C" if name == "custom_yaml" else "1"
 
     async def ask(

@@ -268,7 +268,7 @@ class JudgeModel(Section):
     headers: dict[HeaderName, SecretStr] = {}
     """Sent with each question. `${NAME}` in a value stands for an environment variable. Never shown or stored."""
     query: dict[str, SecretStr] = {}
-    """Parameters added to the judge's address, with `${NAME}` as in `headers`. Never shown or stored."""
+    """Parameters added to the address of a judge named by it, with `${NAME}` as in `headers`. Never shown or stored."""
 
     def __hash__(self) -> int:
         return hash((self.model, self.name, self.api_base))

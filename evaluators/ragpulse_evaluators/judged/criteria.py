@@ -17,7 +17,7 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Reason, Reply, VerdictReply, attempt, reasoning_of
 from ragpulse_evaluators.judges.parsing import read_number, read_verdict
 from ragpulse_evaluators.judges.protocol import together
-from ragpulse_evaluators.judges.tokens import Words, beside, is_json, words_of
+from ragpulse_evaluators.judges.tokens import Words, apart, is_json, words_of
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -115,7 +115,7 @@ class Rubric(JudgedEvaluator):
         reply = Marked.of_json(text)
         mark = said = self._mark(str(reply.score).lower())
         with suppress(Unreadable):
-            said = self._mark(beside(text, self.words))
+            said = self._mark(apart(text)[1])
         return (mark, reply.reason) if mark == said else unreadable("one mark", text)
 
     def _mark(self, text: str) -> float:

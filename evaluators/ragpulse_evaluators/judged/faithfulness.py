@@ -111,6 +111,11 @@ class Statements(Reply):
     statements: list[str]
 
     @classmethod
+    def of_text(cls, text: str, words: Words) -> Self:
+        """A list beside an object contradicts nothing."""
+        return cls.of_json(text) if is_json(text) else cls.plain(text, words)
+
+    @classmethod
     def plain(cls, text: str, words: Words) -> Self:
         """Statements from a numbered or dashed list; free text is not taken for statements."""
         del words

@@ -43,7 +43,6 @@ from ragpulse_evaluators.judges.tokens import (
     LANGUAGES,
     Words,
     apart,
-    beside,
     folded_key,
     is_json,
     is_labelled,
@@ -72,7 +71,7 @@ class Reply(BaseModel):
             return cls.plain(text, words)
         found = said = cls.of_json(text)
         with suppress(Unreadable):
-            said = cls.plain(beside(text, words), words)
+            said = cls.plain(apart(text)[1], words)
         return found if said._verdict == found._verdict else unreadable("one verdict", text)
 
     @classmethod

@@ -31,7 +31,7 @@ _ENDS = {
 _ENDING = re.compile("|".join(f"(?P<{name}>{spellings})" for name, spellings in _ENDS.items()))
 _BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _DEEPEST, _MOST_TOKENS, _SMALLEST_WINDOW = 64, 2**31, 500
-MOST_SIGNS = 1_000_000
+MOST_SIGNS = 500_000
 """A longer reply is not read: no limit of a reply allows it."""
 NESTED = f"the reply is nested deeper than {_DEEPEST} levels"
 LONG = f"the reply is longer than {MOST_SIGNS:,} characters"

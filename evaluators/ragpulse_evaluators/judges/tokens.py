@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -70,8 +70,8 @@ def words_of(language: str) -> Words:
     return Words.model_validate_json(path.read_bytes())
 
 
-_DEEPEST, _MOST_TRIES, _LONGEST = 64, 64, 200_000
-"""Levels of an object, braces tried that begin none, and characters of one that is no strict JSON."""
+_DEEPEST, _MOST_TRIES, _MOST_OBJECTS, _LONGEST = 64, 64, 1000, 200_000
+"""Levels of an object, braces tried that begin none, objects, and characters of one that is no strict JSON."""
 _PIECE = re.compile(
     r'"(?:[^"\\]|\\.|"(?!\s*(?:[,:}\]#|]|//|/\*|$)))*+"?'
     r"|'(?:[^'\\]|\\.|'(?!\s*(?:[,:}\]#|]|//|/\*|$)))*+'?|[“”](?:[^”\\]|\\.)*+”?"
@@ -105,27 +105,31 @@ def _agreeing(pairs: list[tuple[str, Any]]) -> JsonObject:
     return dict(pairs)
 
 
+_QUOTE = re.compile(r"(?<!\d)\"|[“”]")
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False, object_pairs_hook=_agreeing)
 
 
+@lru_cache(maxsize=8)
 def apart(text: str) -> tuple[list[JsonObject], str]:
     """The JSON objects of a text that are not empty, without those within others; and the text with blanks for them.
 
     Comments, bare words, single quotes, a trailing comma, line breaks within strings, quotes that are not escaped and
-    Python's True, False and None are accepted. Two values of one key are not.
+    Python's True, False and None are accepted. Two values of one key are not, and what is quoted is no object.
     """
     objects: list[JsonObject] = []
-    pieces, last, tries, position = [], 0, 0, text.find("{")
-    while position >= 0 and tries < _MOST_TRIES:
+    pieces, last, tries, position, seen, quoted = [], 0, 0, text.find("{"), 0, False
+    while position >= 0 and tries < _MOST_TRIES and len(objects) < _MOST_OBJECTS:
+        quoted ^= len(_QUOTE.findall(text, seen, position)) % 2 > 0
         try:
             value, end = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
             value, end = _lenient(text, position)
-        if value:
+        if value and not quoted:
             objects.append(value)
             pieces += [text[last:position], " " * (end - position)]
             last = end
         tries += not value
+        seen = end if value else position
         position = text.find("{", end)
     return objects, "".join(pieces) + text[last:]
 
@@ -192,6 +196,7 @@ _CLOSE = (
 )
 """The ways in which models mark the begin and the end of reasoning."""
 _CLOSED = re.compile(_CLOSE, re.IGNORECASE | re.MULTILINE)
+_CLOSED_UNQUOTED = re.compile(rf'(?:[^"]|"[^"\n]*")*?{_CLOSE}', re.IGNORECASE | re.MULTILINE)
 _CLOSED_ALONE = re.compile(rf"^{_CLOSE}|{_CLOSE}(?=[ \t*]*(?:$|[{{\[`<\0]))", re.IGNORECASE | re.MULTILINE)
 _VERDICT_FIRST = re.compile(r"\W*(?:yes|no|true|false|sim|não|是|否|不)\b[^\n]*\n?", re.IGNORECASE)
 _FLAT = re.compile(r"\Aanalysis(?=[A-Z\s]).*assistantfinal", re.DOTALL)
@@ -223,7 +228,8 @@ def answer_of(text: str) -> str:
     for opened in _OPEN.finditer(masked(text)):
         if opened.start() >= last:
             said += text[last : opened.start()]
-            if not (closed := _CLOSED.search(text, opened.end())):
+            inside = text, opened.end()
+            if not (closed := _CLOSED_UNQUOTED.match(*inside) or _CLOSED.search(*inside)):
                 return ""
             last = closed.end()
     said += text[last:]
@@ -278,11 +284,6 @@ def is_labelled(line: str, words: Words) -> bool:
     """Whether a line begins with a label ("Verdict:")."""
     head = _label(words).match(bare(line))
     return bool(head and head["label"])
-
-
-def beside(text: str, words: Words) -> str:
-    """The labelled lines beside the JSON of a reply."""
-    return "\n".join(line for line in apart(text)[1].splitlines() if is_labelled(line, words))
 
 
 def plain(text: str) -> str:

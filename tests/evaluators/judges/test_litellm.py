@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragpulse_evaluators import Case, LLMJudge, get_evaluator
-from ragpulse_evaluators.errors import JudgeError, JudgeRejected
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 from ragpulse_evaluators.judges.providers import prices
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to fix
@@ -151,3 +151,38 @@ async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name)
     with pytest.raises(JudgeRejected, match=r"(?i)missing"):
         await LLMJudge(model).ask(ASK)
+
+
+SECRET = "sk-planted-0123456789"
+
+
+@pytest.mark.parametrize("named", ["headers", "extra_headers"])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_headers_and_query_are_sent_and_stand_in_nothing(
+    chat_server: Any, complete: Any, named: str, fails: bool
+) -> None:
+    """The header stood in the judge's id, and so in every score."""
+    server = await chat_server(
+        lambda body: (401, f"wrong key {SECRET} planted/q") if fails else complete("NO"),
+    )
+    query = named.replace("headers", "query")
+    judge = LLMJudge("m", api_base=server.base, **{named: {"X-Key": SECRET}, query: {"q": "planted/q 1"}})
+    result = await get_evaluator("faithfulness", judge=judge)(Case(response="r", contexts=["c"]))
+    assert result.status == ("error" if fails else "ok")
+    assert f"x-key: {SECRET}" in server.headers[0].lower()
+    assert "q=planted" in server.headers[0]
+    assert SECRET not in str(server.bodies)
+    shown = f"{judge.id} {judge.place} {judge.accepted} {result.model_dump_json()}"
+    assert SECRET not in shown
+    assert "planted/q 1" not in shown
+    assert judge.id == LLMJudge("m", api_base=server.base).id
+
+
+def test_a_key_with_a_line_break_is_refused_when_the_judge_is_made() -> None:
+    """Whether it is given or in the environment; the message does not show it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", f"{SECRET}\n")
+        for options in ({}, {"api_base": "http://127.0.0.1:9", "api_key": f"{SECRET}\n"}):
+            with pytest.raises(ConfigurationError, match="line break") as refused:
+                LLMJudge("openai/m", **options)
+            assert SECRET not in str(refused.value)
