@@ -247,11 +247,10 @@ class LLMJudge(ChatJudge):
         name, where, self._access = _reached(model, api_base, api_key, timeout_s=timeout_s)
         super().__init__(name, where=where, temperature=temperature, max_tokens=max_tokens, **params)
         key = self._access.get("api_key") or os.environ.get(f"{name.partition('/')[0].upper()}_API_KEY")
-        self._secrets = spellings(
-            (sendable(self.place, "key", key or ""), *self._headers.values(), *self._query.values())
-        )
-        extra = {"extra_headers": self._headers, "extra_query": self._query}
-        self._access |= {name: values for name, values in extra.items() if values}
+        if self._query:
+            raise ConfigurationError(f"query: litellm sends none; name the judge {self.place} as https://host/v1#model")
+        self._secrets = spellings((sendable(self.place, "key", key or ""), *self._headers.values()))
+        self._access |= {"extra_headers": self._headers} if self._headers else {}
         self._own_server = where is not None
         self._library: Any = None
 
