@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -28,6 +29,7 @@ from ragpulse_collector.app.wiring import Components
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_dashboards import routes
 
 from .test_numbers import Tree, card, cell, fact, number_in, words
@@ -134,14 +136,43 @@ def test_forty_moments_of_an_incident_have_no_contradiction(looks: Iterator[tupl
         assert any(part in line for line in told), (part, told)
 
 
-def assert_counts_agree(api: Ask, page: ET.Element) -> None:
-    """Traffic, errors and quality stand in the facts, on a chart, in a table and over a list."""
-    n, _ = number_in(fact("Traffic")(page))
+def test_requests_that_arrive_while_a_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One comes before each operation that the page calls: facts and charts are of the same reading all the same."""
+    monkeypatch.setattr(Snapshots.__init__, "__kwdefaults__", {"timer": float, "max_age_s": 1.0})
+    settings = Settings.model_validate(SETTINGS)
+    with closing(open_store(tmp_path)) as store:
+        prices = Prices(settings.prices, settings.collector.price_table)
+        components, units, numbers = (
+            Components(store, settings, prices=prices, counters=Counters()),
+            Units(store),
+            count(),
+        )
+
+        async def call(operation: str, params: Mapping[str, Any]) -> Any:
+            _request(units, number := next(numbers), utc_now() - timedelta(minutes=number))
+            units.save()
+            return await components.operations.call(operation, params, caller=Caller())
+
+        client = TestClient(Starlette(routes=routes(call)), base_url="http://127.0.0.1:4318")
+        for _ in range(3):
+            client.get("/")
+        page = page_of(client, "/?from=-12h")
+        assert drawn_requests(page) == number_in(fact("Traffic")(page))[0]
+
+
+def drawn_requests(page: ET.Element) -> float:
+    """The requests of all points of their chart."""
     (drawn,) = [
         json.loads(one.get("data-chart", "")) for one in page.iter("figure") if one.get("id") == "chart-requests"
     ]
+    return float(sum(filter(None, drawn["lines"][0]["n"])))
+
+
+def assert_counts_agree(api: Ask, page: ET.Element) -> None:
+    """Traffic, errors and quality stand in the facts, on a chart, in a table and over a list."""
+    n, _ = number_in(fact("Traffic")(page))
     assert api("GET traces", {"from": "-6h", "limit": 1, "total": True}).total == n
-    assert sum(filter(None, drawn["lines"][0]["n"])) == n
+    assert drawn_requests(page) == n
     assert fact("Errors")(page).startswith(card("Error rate")(page).split(" ")[0])
     table, chart = cell("Quality in this range", "groundedness", "Score"), card("Groundedness")
     (in_table, half), (on_card, quarter) = number_in(table(page)), number_in(chart(page))

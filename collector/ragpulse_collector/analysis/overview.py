@@ -113,8 +113,11 @@ class RangeSummary(TrafficSummary):
     cost_per_good_answer: GoodCost | None = None
 
 
-def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
-    """Answer `GET overview`: quality against the window of equal length before; charts of the range share its data."""
+def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = None) -> RangeSummary:
+    """Answer `GET overview`: quality against the window of equal length before; charts of its buckets share its data.
+
+    Changes are looked for in `finer` buckets.
+    """
     summary, window, filters = _traffic(snapshot), snapshot.window.whole, snapshot.filters
     buckets, before = snapshot.whole(), snapshot.before()
     rows = sum_coverage(snapshot.decided(), buckets)
@@ -132,7 +135,7 @@ def overview(snapshot: Snapshot, lead: str = "") -> RangeSummary:
         queued=snapshot.queued(),
         coverage=rows,
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
-        changes=snapshot.part("changes", lambda: changes(snapshot)),
+        changes=snapshot.part("changes", lambda: changes(finer or snapshot)),
         drift=snapshot.part("drift", lambda: topics_moved(snapshot.store, snapshot.query)),
         cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
     )

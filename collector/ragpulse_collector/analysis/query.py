@@ -56,6 +56,11 @@ class Query:
         """The same requests as one bucket."""
         return replace(self, window=self.window.whole)
 
+    def cut_into(self, width: int) -> Query:
+        """Return the same range in at most so many buckets."""
+        cut = window_between(*self.asked, now=self.now, step="auto", width=width, zone=self.window.zone)
+        return replace(self, window=cut)
+
     @property
     def before(self) -> Window:
         """The range before, as long as the whole buckets of this one: the same while a bucket lasts.

@@ -74,11 +74,17 @@ def overview(
     /,
     choice: Buckets,
     only: Literal["traffic"] | None = None,
+    points: Annotated[
+        Count | None, "Read the figures with charts of so many points; changes are looked for in `width`."
+    ] = None,
     max_age: MaxAge = None,
 ) -> RangeSummary:
     """The headline of a range."""
-    snapshot = snapshots.of(choice.query(clock()), max_age or 0.0)
-    return traffic_alone(snapshot) if only == "traffic" else summary(snapshot, lead())
+    query = choice.query(clock())
+    snapshot = snapshots.of(query.cut_into(points) if points else query, max_age or 0.0)
+    if only == "traffic":
+        return traffic_alone(snapshot)
+    return summary(snapshot, lead(), finer=snapshots.of(query, max_age or 0.0))
 
 
 @operation("GET coverage")

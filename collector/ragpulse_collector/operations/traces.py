@@ -92,13 +92,15 @@ def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
         sql = f"SELECT {COLUMNS} FROM {relation} WHERE {page.sql} {order}"
         rows, among_others = store.read(sql, page.parameters), True
     traces = scored(store, rows.first(params.limit), among_others=among_others)
-    more = len(rows.rows) > len(traces)
+    more, total = len(rows.rows) > len(traces), len(traces)
+    if params.total and (more or params.cursor or params.after):  # else another reading could know one more
+        total = _total(store, relation, matching)
     return TracePage(
         traces=traces,
         next=_cursor(traces[-1], 0 if by_time else offset + params.limit) if more else None,
         newest=_cursor(traces[0], 0) if traces and by_time else params.after,
         facets=facets(store, relation, matching) if params.facets else None,
-        total=_total(store, relation, matching) if params.total else None,
+        total=total if params.total else None,
         judged_by=judge,
     )
 

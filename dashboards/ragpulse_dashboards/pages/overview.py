@@ -148,7 +148,7 @@ async def _read_traffic(site: Site, view: View, max_age: float) -> _Figures | No
     if time.monotonic() - begun < SLOW_S or not any(line.points for line in requests.series):
         return None
     view, width = fit_range(view, requests), _width_for(requests)
-    answer = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
+    answer = await site.api("GET overview", {**view.params(), "only": "traffic", "points": width, "max_age": max_age})
     metrics = await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, width=width, max_age=max_age)
     efficiency = _with_range(view, answer, _efficiency(view, metrics, ()))
     return _Figures(view=view, overview=answer, efficiency=efficiency, width=str(width), complete=False)
@@ -163,7 +163,7 @@ async def _read(
     width = kept.get("") or _width_for(requests)
     answer: RangeSummary
     answer, watched = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "max_age": max_age}),  # it looks for a change in finer buckets
+        site.api("GET overview", {**view.params(), "points": width, "max_age": max_age}),  # of the charts' reading
         site.api("GET targets", view.params()),
     )
     names = _evaluators(answer, pinned)

@@ -2,7 +2,7 @@
 // one reading. A person who is using it is offered the newer reading instead.
 import { load } from "./app.js";
 
-const SHARE = 9; // reading takes at most a tenth of the time, however long one reading takes
+const SHARE = 4; // reading takes at most a fifth of the time, however long one reading takes
 const MOVING_MS = 3000;
 const main = document.getElementById("main");
 const offer = document.querySelector("[data-offer]");
