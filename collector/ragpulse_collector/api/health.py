@@ -54,6 +54,15 @@ class Pace:
     clears_in_s: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The pending jobs of an evaluator."""
+
+    evaluator: str
+    pending: int
+    oldest_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluations(Pace):
     """Evaluation jobs and their results."""
@@ -67,6 +76,8 @@ class Evaluations(Pace):
     by_status: Mapping[str, int]
     keeps_up: Mapping[str, float]
     """Evaluator with a local model → the share of what its rules select that it reads in its CPU share."""
+    waiting: Sequence[Waiting] = ()
+    """The evaluators with pending jobs, the longest wait first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from ragpulse_collector.api.health import (
     RuleMoney,
     Undecided,
     UnknownPrice,
+    Waiting,
     faults,
 )
 from ragpulse_collector.api.shown_settings import shown_db
@@ -112,17 +113,19 @@ class Status:
 
     def _evaluations(self, recent: health.Outcomes) -> Evaluations:
         by_status = health.results_by_status(self.store)
-        jobs, oldest = health.pending_jobs(self.store)
+        waiting = [Waiting(name, n, _age_s(oldest)) for name, n, oldest in health.pending_jobs(self.store)]
+        jobs = sum(one.pending for one in waiting)
         return extended(
             Evaluations,
             pace(recent, jobs),
             pending=jobs,
             due=jobs,
-            oldest_s=_age_s(oldest),
+            oldest_s=waiting[0].oldest_s if waiting else 0.0,
             done=sum(count for status, count in by_status.items() if status != "error"),
             dropped=health.dropped_by_reason(self.store),
             by_status=by_status,
             keeps_up=self.keeps_up(),
+            waiting=waiting,
         )
 
     def _judge(self, now: datetime, recent: health.Outcomes) -> JudgeHealth:

@@ -29,7 +29,7 @@ _MAX_LOGGED = 1000
 """How many different reasons are logged."""
 _RETRY = Retry(longest_s=60.0, jitter=0.5)
 _UNJUDGED_CONCURRENCY = 8
-"""How many evaluators without a judge run at once."""
+"""How many cases of one evaluator without a judge run at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,6 @@ class JobRunner:
     def __post_init__(self) -> None:
         self._reservations = Reservations(self.ledger, self.clock)
         self._outbox = outbox(self.ledger)
-        self._free = asyncio.Semaphore(_UNJUDGED_CONCURRENCY)
         self._own: dict[Evaluator, asyncio.Semaphore] = {}
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._logged: set[str] = set()
@@ -148,12 +147,13 @@ class JobRunner:
                     )
 
     def _slot(self, work: Work) -> AbstractAsyncContextManager[Any]:
-        """Return what limits concurrency; a slow evaluator of a user never blocks another."""
-        if work.isolated:
-            return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
+        """Return what limits concurrency; a slow evaluator never blocks another."""
         if work.gate:
             return nullcontext()
-        return self.gate if work.judged else self._free
+        if work.judged and not work.isolated:
+            return self.gate
+        at_once = work.isolated.limits.processes if work.isolated else _UNJUDGED_CONCURRENCY
+        return self._own.setdefault(work.evaluator, asyncio.Semaphore(at_once))
 
     async def _drop(self, work: Work, reason: str) -> None:
         """Apply the refusal of a cap: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""

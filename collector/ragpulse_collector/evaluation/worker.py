@@ -46,7 +46,7 @@ _BATCH = 512
 _IMMEDIATE = 1024
 """Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
 _OWN = 64
-"""Jobs of one evaluator of a user in one batch, and running at once: each such evaluator has its own pool."""
+"""Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own pool."""
 _FETCH = 8192
 """Jobs read from the store at once."""
 _THREADS = 64
@@ -260,14 +260,14 @@ class Worker:
             self._pool_of(self._evaluator(job)).claim(job)
 
     def _pool_of(self, evaluator: Evaluator) -> JobPool:
-        if isinstance(evaluator, Isolated):
+        if evaluator.immediate:
+            return self._immediate
+        if evaluator.judge is None or isinstance(evaluator, Isolated):
             return self._own.setdefault(evaluator, JobPool(at_once=_OWN, batch=_OWN))
-        if evaluator.judge is not None:
-            gate = gate_of(evaluator) or self.gate
-            at_once = 3 * gate.concurrency  # while some wait for their judge others are read and written
-            batch = min(_BATCH, max(16, at_once))
-            return self._judged.setdefault(gate, JobPool(at_once=at_once, batch=batch))
-        return self._immediate if evaluator.immediate else self._free
+        gate = gate_of(evaluator) or self.gate
+        at_once = 3 * gate.concurrency  # while some wait for their judge others are read and written
+        batch = min(_BATCH, max(16, at_once))
+        return self._judged.setdefault(gate, JobPool(at_once=at_once, batch=batch))
 
     @property
     def _pools(self) -> tuple[JobPool, ...]:

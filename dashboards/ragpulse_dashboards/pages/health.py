@@ -41,10 +41,15 @@ async def settings(site: Site, request: Request) -> Response:
 
 def _problems(status: "CollectorStatus") -> list[str]:
     """Return sentences about what needs action."""
-    evaluations, judge = status.evaluations, status.judge
+    evaluations, undecided, judge = status.evaluations, status.undecided, status.judge
     rejected, dropped, oldest = status.rejected.spans, sum(evaluations.dropped.values()), status.queue.oldest_s
     checks = [
         (evaluations.oldest_s > LATE_S, _backlog(evaluations)),
+        (
+            undecided.oldest_s > LATE_S,
+            f"{counted(undecided.traces, 'trace')} undecided, the oldest for {seconds(undecided.oldest_s)}:"
+            " services take turns, the oldest of each first.",
+        ),
         (rejected, f"{rejected} spans were rejected: the codes below name the reason."),
         (dropped, f"{dropped} evaluations were dropped: lower a rule's rate or raise the budget."),
         (oldest > SLOW_DISK_S, f"The oldest request is not stored after {oldest:.0f} s: the disk cannot keep up."),
@@ -63,8 +68,10 @@ def _problems(status: "CollectorStatus") -> list[str]:
 
 def _backlog(evaluations: "Evaluations") -> str:
     """Return how many evaluations are pending, how fast they are done, and when the backlog ends."""
-    text = f"{counted(evaluations.pending, 'evaluation')} pending, the oldest for"
-    text += f" {seconds(evaluations.oldest_s)}; {count(evaluations.done_per_s)} a second are done"
+    text = f"{counted(evaluations.pending, 'evaluation')} pending, the oldest for {seconds(evaluations.oldest_s)}"
+    if len(evaluations.waiting) > 1:
+        text += f" ({evaluations.waiting[0].evaluator})"
+    text += f"; {count(evaluations.done_per_s)} a second are done"
     if evaluations.clears_in_s is not None:
         return f"{text}: done in about {seconds(evaluations.clears_in_s)}."
     more = count(evaluations.new_per_s)

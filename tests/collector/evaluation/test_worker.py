@@ -18,12 +18,15 @@ from stored_units import SPAN_ID, T0, Units, given_up_jobs, open_store, trace_id
 from traffic import rag_trace, send
 from waiting import eventually
 
+from ragpulse_collector.api.status import Status
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.evaluation import AttemptOptions, Worker, pending
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO, Job
 from ragpulse_collector.evaluation.judge import RecordedCalls
+from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import forget
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
@@ -243,6 +246,34 @@ def test_concurrency_is_bounded(store: EmbeddedStore) -> None:
         gate.set()
         assert worker.wait_idle(90)
     assert (judge.most, judge.asked) == (3, 20)
+
+
+class Waits(Evaluator):
+    """Waits for something that is no judge."""
+
+    def __init__(self, name: str, event: threading.Event) -> None:
+        super().__init__()
+        self.name, self.event = name, event
+
+    async def run(self, case: Case) -> float:
+        while not self.event.is_set():
+            await asyncio.sleep(0.001)
+        return float(bool(case))
+
+
+def test_an_evaluator_that_stalls_holds_up_no_other(store: EmbeddedStore) -> None:
+    """Neither by its slots nor by its backlog, which is the older one; Health tells how long it has waited."""
+    never, at_once = threading.Event(), threading.Event()
+    at_once.set()
+    queue(store, ("stalled",), 100)
+    queue(store, ("quick", "said"), 20)
+    with working(store, Waits("stalled", never), Waits("quick", at_once), said):
+        done = "SELECT evaluator, count(*) FROM raw.scores GROUP BY 1 ORDER BY 1"
+        eventually(lambda: store.read(done).rows, lambda rows: rows == [("quick", 20), ("said", 20)], within_s=30)
+        (waiting,) = Status(store, Settings(), Counters())().evaluations.waiting
+        assert (waiting.evaluator, waiting.pending) == ("stalled", 100)
+        assert waiting.oldest_s > 0
+        never.set()
 
 
 def test_two_jobs_for_one_verdict_ask_once(store: EmbeddedStore) -> None:
@@ -507,6 +538,17 @@ def test_a_backlog_is_worked_off_from_both_ends(store: EmbeddedStore) -> None:
     times = [job.created_at for job in seen]
     assert times[:10] == [at for pair in zip(made, made[:-6:-1], strict=False) for at in pair]
     assert sorted(times) == made
+
+
+def test_the_jobs_of_services_take_turns(store: EmbeddedStore) -> None:
+    """A flood of one service delays no other, whichever came first."""
+    units = Units(store)
+    for number in range(40):
+        units.unit(number, service="quiet" if number in (7, 30) else "flood")
+        units.job(number, "said")
+    units.save()
+    first = [job.unit.trace_id for job in pending(store, limit=10).jobs]
+    assert {trace_id(7), trace_id(30)} <= set(first[:8])
 
 
 @pytest.mark.parametrize("limit", [1, 1000])

@@ -70,10 +70,10 @@ def undecided(store: Store, now: datetime) -> tuple[int, datetime | None]:
     return traces, oldest
 
 
-def pending_jobs(store: Store) -> tuple[int, datetime | None]:
-    """Return how many jobs are pending, and when the oldest was made."""
-    jobs, oldest = store.read(f"SELECT count(*), min(created_at) FROM ({pending()})").rows[0]
-    return jobs, oldest
+def pending_jobs(store: Store) -> list[tuple[str, int, datetime]]:
+    """Return by evaluator how many jobs are pending, and when the oldest was made: the longest wait first."""
+    sql = f"SELECT evaluator, count(*), min(created_at) FROM ({pending()}) GROUP BY 1 ORDER BY 3, 1"
+    return store.read(sql).rows
 
 
 def results_by_status(store: Store) -> dict[str, int]:

@@ -90,7 +90,14 @@ _NEXT = f"""
     WITH found AS (SELECT *, min(created_at) OVER () AS oldest FROM ({{pending}}))
     SELECT {_JOB}, f.oldest FROM found f
     ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = f.job_id
-    ORDER BY {{order}}, f.job_id LIMIT $limit"""
+    {{senders}} ORDER BY {{order}}, f.job_id LIMIT $limit"""
+_SENDERS = """
+    LEFT JOIN (
+        SELECT trace_id, any_value(service) AS sender FROM raw.trace_facts
+        WHERE latest AND start_time BETWEEN $first - INTERVAL 1 DAY AND $last GROUP BY trace_id) s
+      ON s.trace_id = f.trace_id"""
+_TURN = "row_number() OVER (PARTITION BY s.sender ORDER BY {order}), {order}"
+"""Services take turns: the jobs of one that floods do not delay those of the others."""
 _PENDING_ONLINE = pending(
     "run_id IS NULL AND created_at >= $since AND created_at < $until"
     " AND evaluator NOT IN (SELECT unnest($full::VARCHAR[]))",
@@ -98,8 +105,10 @@ _PENDING_ONLINE = pending(
     scores="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
     decisions="decided_at >= $since AND request_time BETWEEN $first AND $last",
 )
-_OLDEST = _NEXT.format(pending=_PENDING_ONLINE, order="f.created_at, f.u")
-_NEWEST = _NEXT.format(pending=_PENDING_ONLINE, order="f.created_at DESC, f.u")
+_OLDEST, _NEWEST = (
+    _NEXT.format(pending=_PENDING_ONLINE, senders=_SENDERS, order=_TURN.format(order=order))
+    for order in ("f.created_at, f.u", "f.created_at DESC, f.u")
+)
 _OF_RUNS = _NEXT.format(
     pending=pending(
         "run_id IN (SELECT unnest($runs::VARCHAR[]))"
@@ -107,6 +116,7 @@ _OF_RUNS = _NEXT.format(
         scores="run_id IN (SELECT unnest($runs::VARCHAR[]))",
         decisions="false",
     ),
+    senders="",
     order="f.u",
 )
 _SINCE = "FROM raw.eval_jobs WHERE run_id IS NULL AND created_at >= $since"
