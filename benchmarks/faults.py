@@ -13,6 +13,8 @@
 - A log damaged at its head and in its middle: every missing body is in the copy of the damaged log.
 - 300 connections that send nothing, then 300 that stop in their body, beside a limit of 128 open files: health and
   receiving answer.
+- One user's flood of 60,000 different questions: other bodies are acknowledged and evaluated meanwhile, the backlog is
+  told, and the fit of topics ends soon.
 
 Exits 1 if a body is lost, doubled or incomplete, or waits too long. `--short`: eight rounds of kill -9. Names of
 scenarios (`small_bodies`) run those alone.
@@ -37,8 +39,9 @@ from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 
-from _payload import body, huge_trace
+from _payload import body, huge_trace, text
 from _served import Server, get, get_json, post_traces, sql
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 SPANS = 256
 SENDERS = 4
@@ -65,6 +68,9 @@ utc_now.__code__ = ahead.__code__  # other modules have imported the function by
 DECIDED_WITHIN_S = 60.0
 INGEST = ("--roles", "ingest")
 OPEN_FILES, IDLE = 128, 300
+FLOOD, FLOOD_BODY = 60_000, 2_000
+FIT_OFTEN = "import ragpulse_collector.app.wiring as wiring\nwiring.TOPICS_EVERY_S = 2.0\n"
+FLOODED_S = 30.0
 SLOW_BODY = (
     b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 )
@@ -77,7 +83,7 @@ def main() -> int:
     scenarios = (
         partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, small_bodies, clock_ahead, missing_file,
         missing_log,
-        partial(damaged_log, 0.0), partial(damaged_log, 0.5), idle_connections,
+        partial(damaged_log, 0.0), partial(damaged_log, 0.5), idle_connections, flood,
     )  # fmt: skip
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     failed = []
@@ -379,6 +385,58 @@ def idle_connections(db: Path, bodies: Bodies) -> bool:
     print(f"twice {IDLE} idle connections beside a limit of {OPEN_FILES} open files: {files} open, health within "
           f"{max(health_s):.2f} s, acknowledgements within {bodies.slowest_s:.2f} s; {bodies}")  # fmt: skip
     return bodies.wrong or max(health_s) > WAIT_AT_MOST_S or files >= OPEN_FILES
+
+
+def flood(db: Path, bodies: Bodies) -> bool:
+    """Send very many questions of one user, then questions of another service one by one."""
+    server = Server(db, environ=_patched(db, FIT_OFTEN))
+    questions = [_questions("flood", first, FLOOD_BODY) for first in range(0, FLOOD, FLOOD_BODY)]
+    cpu_s, begun = server.cpu_s(), time.perf_counter()
+    with closing(server.connection()) as connection:
+        for content in questions:
+            while post_traces(connection, content).status != 200:
+                time.sleep(0.05)
+    acks_s, told, fit = [], 0, None
+    while time.perf_counter() - begun < FLOODED_S:
+        for _ in range(10):
+            content, sent = _questions("quiet", FLOOD + len(acks_s), 1), time.perf_counter()
+            with closing(server.connection()) as connection:
+                assert post_traces(connection, content).status == 200
+            acks_s.append(time.perf_counter() - sent)
+            time.sleep(0.1)
+        status, fit = get_json(server, "/api/v1/status"), get_json(server, "/api/v1/topics")["fit"]
+        told = max(told, status["undecided"]["traces"], status["evaluations"]["pending"])
+    evaluated, slowest_s = sql(server, _EVALUATED)[0]
+    stored, cpu_s = sql(server, SPAN_COUNT)[0][0], server.cpu_s() - cpu_s
+    stop_s = server.stop()
+    p99_s = sorted(acks_s)[int(len(acks_s) * 0.99)]
+    print(f"{FLOOD} questions of one user: {len(acks_s)} acknowledgements beside them, median {median(acks_s):.2f} s, "
+          f"99th percentile {p99_s:.2f} s; {evaluated} evaluated,")  # fmt: skip
+    print(f"  the slowest after {slowest_s or 0:.1f} s; {told} waited by status, "
+          f"{fit['questions'] if fit else 0} questions in a fit; {cpu_s:.0f} CPU-s, stop {stop_s:.1f} s")  # fmt: skip
+    late = p99_s > WAIT_AT_MOST_S or not evaluated or slowest_s > FLOODED_S or stop_s > STOP_WITHIN_S
+    return late or stored != FLOOD + len(acks_s) or not told or fit is None
+
+
+_EVALUATED = """
+    select count(distinct trace_id), max(epoch(s.created_at - t.received_at))
+    from raw.scores s join raw.spans t using (trace_id) where t.service = 'quiet'"""
+
+
+def _questions(service: str, first: int, count: int) -> bytes:
+    """Return a gzipped body of so many traces, each with a question of its own of one user."""
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.add(key="service.name").value.string_value = service
+    spans, words, now = resource.scope_spans.add().spans, random.Random(first), time.time_ns()
+    for number in range(first + 1, first + count + 1):
+        ids = {"trace_id": number.to_bytes(16, "big"), "span_id": number.to_bytes(8, "big")}
+        span = spans.add(name="answer", start_time_unix_nano=now - 10**9, end_time_unix_nano=now, **ids)
+        question = f"How {text(words, 60)} {number}?"
+        texts = {"ragpulse.span.kind": "rag", "input.value": question, "output.value": "It is so.", "user.id": service}
+        for key, value in texts.items():
+            span.attributes.add(key=key).value.string_value = value
+    return gzip.compress(request.SerializeToString(), 1)
 
 
 class Bodies:
