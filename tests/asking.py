@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import Filters, LastWeek
 from ragpulse_collector.api.operations import Operations, declared
+from ragpulse_collector.api.params import Since
 from ragpulse_collector.evaluation.replay import ReplayRequest
 from ragpulse_collector.operations import figures
 from ragpulse_collector.refusals import ApiError, Invalid
@@ -49,12 +52,10 @@ def ask(
     return plain(operation.answer_to(parsed))
 
 
-def replay_of(*evaluators: str, clock: datetime, **params: Any) -> ReplayRequest:
+def replay_of(*evaluators: str, clock: datetime, since: str | None = None, **params: Any) -> ReplayRequest:
     """What `POST replays` with these parameters asks for."""
-    limits = {
-        name: params.pop(name)
-        for name in ("judge", "prompts", "loads", "limit", "max_usd", "external")
-        if name in params
-    }
+    own = ("judge", "prompts", "loads", "limit", "max_usd", "external")
+    limits = {name: params.pop(name) for name in own if name in params}
     choice = LastWeek.parse(params)
-    return ReplayRequest(query=choice.query(clock), evaluators=evaluators, where=choice.where, **limits)
+    query = choice.query(clock, since=TypeAdapter(Since | None).validate_python(since))
+    return ReplayRequest(query=query, evaluators=evaluators, where=choice.where, **limits)
