@@ -1,4 +1,4 @@
-"""What `check` and targets decide: a judge of known errors, corrected by few labels, with and without a cheap check."""
+"""What `check` and targets decide: a judge of known errors, corrected by few labels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from _promises import Promise
 from ragpulse_collector.analysis.calibration import JudgedUnit, LabelledJudge
 from ragpulse_collector.analysis.calibration.decisive import Decisive, by_labels
 from ragpulse_collector.analysis.quality import Bucket, Missing
-from ragpulse_collector.analysis.quality.buckets import Assistant
 from ragpulse_evaluators.statistics import Interval
-from ragpulse_evaluators.statistics.assistance import pulls_of
 
 COUNT, JUDGED, NOON = 1500, 0.5, datetime(2026, 11, 20, 12)
 SENSITIVITY, SPECIFICITY = 0.9, 0.8
@@ -24,14 +22,14 @@ SENSITIVITY, SPECIFICITY = 0.9, 0.8
 def decided(seeds: int) -> list[Promise]:
     """Coverage of the corrected figure, and how often a limit at the truth is wrongly above or below."""
     rng, promises = np.random.default_rng(31), []
-    for labels, rate, each, checked in product((60, 120), (0.8, 0.9), (1, 3), (False, True)):
-        found = [one for one in (_sample(rng, labels, rate, each, checked) for _ in range(seeds)) if one.uncorrected]
+    for labels, rate, each in product((60, 120), (0.8, 0.9), (1, 3)):
+        found = [one for one in (_sample(rng, labels, rate, each) for _ in range(seeds)) if one.uncorrected]
         ends = [(one.measured.least or 0.0, 1.0 if one.measured.most is None else one.measured.most) for one in found]
         above, below = (float(np.mean(side)) for side in zip(*((lo > rate, hi < rate) for lo, hi in ends), strict=True))
         plain = np.mean(
             [(o.uncorrected.lo or 0.0) <= rate <= (o.uncorrected.hi or 0.0) for o in found if o.uncorrected]
         )
-        name = f"{labels} labels, rate {rate}, {each} a user{', checked' if checked else ''}: "
+        name = f"{labels} labels, rate {rate}, {each} a user: "
         slack = 3.0 / len(found) ** 0.5
         promises += [
             Promise(f"{name}coverage", 1.0 - above - below, 0.93 - slack * 0.255, note=f"judge alone {plain:.3f}"),
@@ -40,7 +38,7 @@ def decided(seeds: int) -> list[Promise]:
     return promises
 
 
-def _sample(rng: Any, labels: int, rate: float, each: int, checked: bool) -> Decisive:
+def _sample(rng: Any, labels: int, rate: float, each: int) -> Decisive:
     users = np.arange(COUNT) // each
     ease = np.sqrt(0.3) * rng.normal(size=COUNT)[users] + np.sqrt(0.7) * rng.normal(size=COUNT)
     good = ease > -_quantile(rate)
@@ -48,14 +46,8 @@ def _sample(rng: Any, labels: int, rate: float, each: int, checked: bool) -> Dec
     judged = rng.random(COUNT) < JUDGED
     y, owner = verdict[judged], np.unique(users[judged], return_inverse=True)[1]
     [moments] = _clustered.sums(y, np.full(len(y), 1.0 / JUDGED), owner, 1, int(owner.max()) + 1)
-    assistant = None
-    if checked:
-        check = 1.0 / (1.0 + np.exp(-3.0 * (ease + _quantile(rate)) - 0.5 * rng.normal(size=COUNT)))
-        values = [value if given else None for value, given in zip(verdict.tolist(), judged, strict=True)]
-        pulls = pulls_of(values, check.tolist(), [JUDGED] * COUNT, clusters=users.tolist())
-        assistant = Assistant("check", COUNT, 0, pulls, "")
     bucket = Bucket(evaluator="judge", group=(), version="v", judge="j", start=NOON, moments=moments, counts={},
-                    online={}, missing=Missing(), last=NOON, bounded=True, assistant=assistant)  # fmt: skip
+                    online={}, missing=Missing(), last=NOON, bounded=True)  # fmt: skip
     rows = rng.choice(np.flatnonzero(judged), labels, replace=False)
     units = [JudgedUnit("", NOON, "v", "j", float(verdict[row]), JUDGED, int(users[row]), float(good[row]),
                         labels / len(y)) for row in rows]  # fmt: skip

@@ -37,7 +37,6 @@ from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, haje
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import _assisted
 import _cells
 import _clustered
 import _decided
@@ -385,40 +384,6 @@ def _width(interval: Any) -> float:
     return float(interval.hi - interval.lo)
 
 
-def assisted(seeds: int) -> list[Promise]:
-    """A judge scores a sample, a check all answers: same coverage, narrower the better the check predicts the judge."""
-    rng, step = np.random.default_rng(8), 1 if seeds > 1000 else 12
-    cases = list(_assisted.cases())[::step]
-    result = _cells.coverage_of(rng, cases, seeds, measure=_assisted.coverage)
-    slack = 3.0 * math.sqrt(0.93 * 0.07 / seeds)
-    promises = [
-        Promise(f"assisted: worst of {result.count} cells", result.worst, 0.93 - slack, note=result.worst_label),
-        Promise("assisted: mean over cells", result.mean, 0.94),
-    ]
-    for (noise, correlation), high in zip(_assisted.NOISES.items(), (0.8, 0.9, 1.0), strict=True):
-        samples = [case.sample(rng) for case in cases if case.noise == noise for _ in range(max(5, seeds // 50))]
-        ratio = math.exp(float(np.mean([math.log(width / plain) for _, _, width, plain in samples])))
-        note = f"plain covers {np.mean([covered for _, covered, _, _ in samples]):.3f}"
-        promises.append(
-            Promise(f"assisted: width at a correlation {correlation}, x without", ratio, high=high, note=note)
-        )
-    return promises
-
-
-def narrowed(seeds: int) -> list[Promise]:
-    """Pages, `check` and targets use a check where it narrows by a tenth: coverage with users, weights and classes."""
-    rng = np.random.default_rng(13)
-    cases = list(_assisted.cases_of_pages())
-    result, looks = _cells.coverage_of(rng, cases, seeds, measure=_assisted.coverage), max(20, seeds // 10)
-    alarms = max(float(np.mean([case.moved(rng) for _ in range(looks)])) for case in cases if case.noise < 1.0)
-    name, slack = f"narrowed by rule, worst of {result.count} cells", 3.0 * math.sqrt(0.93 * 0.07 / seeds)
-    return [
-        Promise(name, result.worst, 0.93 - slack, note=result.worst_label),
-        Promise("narrowed by rule: mean over cells", result.mean, 0.94),
-        Promise("a false change against a plain range before, worst of 8", alarms, high=0.07 + 0.77 / looks**0.5),
-    ]
-
-
 def salts(count: int) -> list[Promise]:
     """Traffic through a real collector, all scored; sampled again with each salt, the series equals the estimator."""
     with tempfile.TemporaryDirectory() as folder:
@@ -493,8 +458,6 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "day": (uneven_day, 6, 100),
     "peeking": (peeking, 12, 400),
     "labels": (labels, 60, 2000),
-    "assisted": (assisted, 40, 2000),
-    "narrowed": (narrowed, 10, 2000),
     "decided": (_decided.decided, 20, 1000),
     "by class": (_labelled.by_class, 4, 400),
     "salts": (salts, 2, 20),

@@ -265,7 +265,6 @@ def test_mistakes_are_named(empty: Client, operation: str, params: dict[str, Any
         ("GET metrics", {"name": ["requests", "latencyp95"]}, "latency_p95"),
         ("GET metrics", {"name": "qualty:groundedness"}, "quality:groundedness"),
         ("GET metrics", {"name": "requests", "group_by": "servise"}, "service"),
-        ("GET metrics", {"name": "quality:refusal", "assisted_by": "groundednes"}, "groundedness"),
         ("GET metrics", {"nme": "requests"}, "name"),
         ("GET exemplars", {"metric": "pass_rate:refusl"}, "refusal"),
         ("GET explain", {"metric": "eror_rate"}, "error_rate"),

@@ -24,8 +24,6 @@ NAMES = (
     "day",
     "peeking",
     "labels",
-    "assisted",
-    "narrowed",
     "decided",
     "by class",
     "salts",

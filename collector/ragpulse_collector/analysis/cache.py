@@ -7,13 +7,10 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place
-from ragpulse_collector.analysis.calibration.assistance import narrowed
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
-from ragpulse_collector.analysis.quality.buckets import Assistant
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
@@ -59,11 +56,6 @@ class Snapshot:
         return self._grouping().columns
 
     @property
-    def grouped(self) -> Query:
-        """The query with these columns."""
-        return replace(self.query, groups=self.groups)
-
-    @property
     def other_groups(self) -> int:
         """How many groups are one, because there are too many."""
         return self._grouping().others
@@ -96,38 +88,10 @@ class Snapshot:
                 return [bucket for bucket in self._parts[None, family] if bucket.evaluator == evaluator]
             return self.part((evaluator, family), read)
 
-    def narrowed_quality(self, evaluator: str) -> list[Bucket]:
-        """Return the buckets of one evaluator, a judge's narrowed by its check."""
-        read = partial(narrowed, self.store, self.grouped)
-        with self._lock:
-            if "assistants" in self._parts and not self.groups:
-                return [bucket for bucket in self._narrowed_and_whole()[0] if bucket.evaluator == evaluator]
-            return self.part(("narrowed", evaluator), lambda: read(self.quality(evaluator)))
-
     def whole(self) -> list[Bucket]:
-        """Return every evaluator over the whole window, judges narrowed: a user of several buckets counts once."""
-        with self._lock:
-            self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
-            return self._narrowed_and_whole()[1]
-
-    def _narrowed_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
-        """Return both with what narrows them; a bucket that has grown since that was read stays plain."""
-        buckets, whole = self._quality_and_whole()
-        both, query = (*buckets, *whole), replace(self.query, groups=())
-        keys = [(one.evaluator, one.series, one.start, number < len(buckets)) for number, one in enumerate(both)]
-        sizes = [one.moments.n if one.moments else 0 for one in both]
-
-        def read() -> dict[Hashable, tuple[int, Assistant | None]]:
-            helped = narrowed(self.store, query, buckets, whole)
-            return {key: (n, one.assistant) for key, n, one in zip(keys, sizes, helped, strict=True)}
-
-        known = self.part_of_size("assistants", sum(sizes[len(buckets) :]), read)
-        found = [(*known.get(key, (0, None)), n) for key, n in zip(keys, sizes, strict=True)]
-        helped = [
-            replace(one, assistant=None if _has_grown(before, n) else assistant)
-            for one, (before, assistant, n) in zip(both, found, strict=True)
-        ]
-        return helped[: len(buckets)], helped[len(buckets) :]
+        """Return every evaluator over the whole window: a user of several buckets counts once."""
+        self.part((None, "quality"), lambda: self._quality_and_whole()[0])  # for the charts of the same range
+        return self._quality_and_whole()[1]
 
     def _quality_and_whole(self) -> tuple[list[Bucket], list[Bucket]]:
         return self.part("quality and whole", lambda: estimates_and_whole(self.store, self.window, self.filters))
@@ -159,7 +123,7 @@ class Snapshot:
         """Return a costly part; it is read again when the `size` of its data has changed by more than a thousandth."""
         with self._lock:
             entry: tuple[datetime, int, Part] | None = self._parts.get(part)
-            if entry is None or _has_grown(entry[1], size):
+            if entry is None or abs(entry[1] - size) * 1000 > size:
                 self._parts.pop(part, None)
                 entry = self.part(part, lambda: (self.now, size, read()))
             return entry[2]
@@ -188,7 +152,7 @@ class Snapshot:
     def inherit(self, older: Snapshot) -> None:
         """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
         kept = ("before", "failing before") if older.before_window == self.before_window else ()
-        for part in (*kept, "good", "assistants"):
+        for part in (*kept, "good"):
             entry = older._parts.get(part)
             if entry is not None and (self.now - entry[0]) * 1000 < self.window.last - self.window.first:
                 self._parts[part] = entry
@@ -244,11 +208,6 @@ class Snapshot:
                 self.read_s += time.monotonic() - start
             part: Part = self._parts[key]
             return part
-
-
-def _has_grown(before: int, now: int) -> bool:
-    """Whether the number of data differs by more than a thousandth."""
-    return abs(before - now) * 1000 > now
 
 
 def _lead_markers(store: Store, window: Window) -> Iterator[Marker]:

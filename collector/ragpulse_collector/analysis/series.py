@@ -13,7 +13,6 @@ from pydantic import Field
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, extended
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.calibration import Version, correct
-from ragpulse_collector.analysis.calibration.assistance import assisted
 from ragpulse_collector.analysis.quality import Bucket, Figures
 from ragpulse_collector.analysis.quality.buckets import FAILURES
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts
@@ -25,7 +24,6 @@ from ragpulse_collector.analysis.quality.points import (
     TrafficPoint,
 )
 from ragpulse_collector.analysis.traffic import check_metric, known_traffic, traffic_of
-from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_collector.words import few_errors
@@ -63,25 +61,24 @@ class ManySeries:
     metrics: Sequence[MetricSeries]
 
 
-def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted_by: str | None = None) -> MetricSeries:
+def series(snapshot: Snapshot, metric: str, *, corrected: bool = False) -> MetricSeries:
     """Answer `GET metrics` for one metric; raises Invalid for an unknown name.
 
     A bucket without a measurement has value null; counts of requests are 0 between the first and the last request.
-    `corrected` moves the points of a quality metric by the judge's error against people's labels; `assisted_by` (an
-    evaluator that scored everything) narrows them. A line starts with scores of replays and continues with those of a
-    rule. The largest groups are answered, all others together as `(other)`.
+    `corrected` moves the points of a quality metric by the judge's error against people's labels. A line starts with
+    scores of replays and continues with those of a rule. The largest groups are answered, all others together as
+    `(other)`.
     """
     family, _, evaluator = metric.partition(":")
     check_metric(metric, ())
-    _check_assistant(assisted_by, family, evaluator, corrected=corrected)
     lines: Sequence[QualityLine] | Sequence[Line]
     if of_traffic := traffic_of(metric):
         lines, unit, markers = _traffic(snapshot, metric), of_traffic.unit, snapshot.shown_markers()
     elif family == _COVERAGE:
         lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.shown_markers()
     else:
-        buckets = _buckets(snapshot, family, evaluator, assisted_by)
-        lines, unit = _quality(snapshot, buckets), "score" if family in ("score", FEEDBACK) else "share"
+        lines = _quality(snapshot, snapshot.quality(evaluator, family))
+        unit = "score" if family in ("score", FEEDBACK) else "share"
         markers = snapshot.shown_markers(evaluator, family)
         if family == "quality" and corrected:
             lines = correct(snapshot.store, snapshot.query, evaluator, lines)
@@ -100,16 +97,6 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, assisted
         if family == FEEDBACK
         else None,
     )
-
-
-def _check_assistant(check: str | None, family: str, evaluator: str, *, corrected: bool) -> None:
-    """Raise Invalid where the evaluator of `assisted_by` cannot assist."""
-    if check and family != "quality":
-        raise Invalid("assisted_by goes with quality:<evaluator>: only there do both share the scale from 0 to 1")
-    if check and check == evaluator:
-        raise Invalid(f"{check} cannot assist itself: name a check that scored every answer")
-    if check and corrected:
-        raise Invalid("either corrected or assisted_by: corrected figures use the check of the judge's subject")
 
 
 def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
@@ -155,14 +142,6 @@ def _totals(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group
         yield point, bucket.group
 
 
-def _buckets(snapshot: Snapshot, family: str, evaluator: str, check: str | None) -> list[Bucket]:
-    """Return the buckets of an evaluator, narrowed by the check that is asked for, else by that of its subject."""
-    buckets = snapshot.quality(evaluator, family)
-    if check:
-        return assisted(snapshot.store, snapshot.grouped, evaluator, check, buckets)
-    return snapshot.narrowed_quality(evaluator) if family == "quality" else buckets
-
-
 def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket]) -> list[QualityLine]:
     buckets_by_line = defaultdict[tuple[Group, Version], list[Bucket]](list)
     for bucket in buckets_of_all:
@@ -180,16 +159,13 @@ def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket]) -> list[Quali
 def _quality_line(
     snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket], gaps: Sequence[QualityPoint]
 ) -> QualityLine:
-    points = {
-        bucket.start: bucket.measured_as(QualityPoint, t=bucket.start, assisted=bucket.assistance) for bucket in buckets
-    }
+    points = {bucket.start: bucket.measured_as(QualityPoint, t=bucket.start) for bucket in buckets}
     return QualityLine(
         group=_named(snapshot, group),
         version=version[0],
         judge=version[1],
         points=[points.get(gap.t, gap) for gap in gaps],
         replayed_where=sorted(where for replayed, where in snapshot.scopes() if replayed == version[0]),
-        assisted_by=next((bucket.assistant.check for bucket in buckets if bucket.assistant), None),
         online_since=min((bucket.first for bucket in buckets if bucket.first is not None), default=None),
     )
 

@@ -60,11 +60,13 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 @range_option("1d")
 @option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
-@option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
+@option("--assisted-by", hidden=True, help="Ignored: a judge has its own interval.")
 @json_option
 @asking
 def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: Any) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
+    if params["assisted_by"]:
+        click.echo("--assisted-by is ignored: a judge has its own interval, and a check its own line", err=True)
     answers = [
         ask("GET metrics", {**params, "tz": tz, "name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
@@ -75,26 +77,13 @@ def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: 
     for answer in answers:
         for series in answer["series"]:
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
-            by = [f"assisted by {series['assisted_by']}"] if series.get("assisted_by") else []
             rows = [
-                (shown_at(point["t"], tz), interval(point), *([_assisted(point["assisted"])] if by else []))
+                (shown_at(point["t"], tz), interval(point))
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
             title = " ".join(filter(None, [called(answer["name"]), *labels]))
-            table(title, ("time", "value", *by), rows)
-
-
-def _assisted(estimate: dict[str, Any] | None) -> str:
-    """Return how much a check of all answers narrowed a point, or why it did not; empty where none was used."""
-    return (
-        ""
-        if estimate is None
-        else (
-            estimate["note"]
-            or f"x {estimate['narrowing']:.2f} as wide: {estimate['n_all']} answers, {estimate['unchecked']} unchecked"
-        )
-    )
+            table(title, ("time", "value"), rows)
 
 
 @click.command()

@@ -175,10 +175,9 @@ def show_decision(decision: Json, summary: str | None, *, quiet: bool = False) -
     from ragpulse_collector.analysis.limits import Limit
 
     limit, measure, name = Limit(decision["min"], decision["max"]), decision["measure"], called(decision["evaluator"])
-    by = f", narrowed by {decision['assisted_by']}" if decision.get("assisted_by") else ""
     if not quiet:
         told = name if measure == "quality" else f"{measure} of {name}"
-        click.echo(f"{told} {limit}: {decision['verdict']}   {interval(decision)}{by}")
+        click.echo(f"{told} {limit}: {decision['verdict']}   {interval(decision)}")
     if summary:
         with Path(summary).open("a", encoding="utf-8") as out:
             out.write(decision["markdown"] + "\n\n")

@@ -148,7 +148,7 @@ class Monitors:
         newest = current(estimates(reader, evaluator, window, query.filters))
         if newest is None:
             return None
-        return decisive(reader, query, newest, evaluator=evaluator, corrected=False, assisted=False).correction
+        return decisive(reader, query, newest, evaluator=evaluator, corrected=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
         """Answer `GET monitors/preview`: how often it would have fired in the last week; raises Invalid."""

@@ -46,8 +46,8 @@ class TargetState:
     """What else the reader needs to know: the evaluator changed in the range."""
     correction: str | None = None
     """What people's labels did to a judge's figure or could do, in words."""
-    assisted_by: str | None = None
-    """The check that narrowed a judge's interval."""
+    assisted_by: None = None
+    """Always null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ class Targets:
         return TargetStates([self._state(target, query) for target in self._settings])
 
     def _state(self, target: TargetSettings, query: Query) -> TargetState:
-        narrowed = replace(query, filters=query.filters & meeting(target.where))
+        wanted = replace(query, filters=query.filters & meeting(target.where))
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
         measured, refused = _Measured(Reading(None, None, None)), None
         try:
-            measured = _measured(narrowed.reader(self._store), target, narrowed, miss)
+            measured = _measured(wanted.reader(self._store), target, wanted, miss)
             refuse_unclear(self._store, target.metric)
         except Refusal as refusal:  # the other targets are answered all the same
             refused = str(refusal)
@@ -112,7 +112,6 @@ class Targets:
             refused=refused,
             note=measured.note,
             correction=measured.correction,
-            assisted_by=measured.assisted_by,
         )
 
 
@@ -124,7 +123,6 @@ class _Measured:
     n: int | None = None
     note: str | None = None
     correction: str | None = None
-    assisted_by: str | None = None
     waits: bool = False
     """Whether a new version of the evaluator has too few answers yet."""
 
@@ -142,5 +140,4 @@ def _measured(store: Store, target: TargetSettings, query: Query, miss: Conditio
     changed, n = changed_version(buckets, newest), newest.estimate.n
     decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
     reading = Reading(decided.measured.value, decided.measured.least, decided.measured.most)
-    waits, check = changed is not None and n < FEW, decided.measured.assisted_by
-    return _Measured(reading, n, changed, decided.correction, check, waits=waits)
+    return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -42,6 +43,7 @@ from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock
 
+_log = logging.getLogger(__name__)
 MaxAge = Annotated[float | None, Field(ge=0), "Accept figures up to this many seconds old."]
 Metric = Annotated[MetricName | None, "The metric; `name` is another name of it."]
 
@@ -55,14 +57,14 @@ def metrics(
     name: Annotated[MetricName | list[MetricName], "A metric, or several."],
     group_by: Names = [],
     corrected: Annotated[bool, "Correct quality by people's labels."] = False,
-    assisted_by: Annotated[
-        EvaluatorName | None, "An evaluator that scored everything; it narrows the intervals."
-    ] = None,
+    assisted_by: Annotated[str | None, "Ignored: a judge has its own interval."] = None,
     max_age: MaxAge = None,
 ) -> MetricSeries | ManySeries:
     """A metric over request time."""
     snapshot = snapshots.of(choice.query(clock(), group_by), max_age or 0.0)
-    ask = partial(series, snapshot, corrected=corrected, assisted_by=assisted_by)
+    if assisted_by:
+        _log.warning("GET metrics: assisted_by is ignored: a judge has its own interval, and a check its own line")
+    ask = partial(series, snapshot, corrected=corrected)
     return ask(name) if isinstance(name, str) else ManySeries([ask(one) for one in name])
 
 

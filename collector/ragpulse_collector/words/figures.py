@@ -159,16 +159,14 @@ def estimate(measured: Any, unit: str = "ratio") -> str:
 
 
 def rests_on(measured: Any, eligible: Any = None) -> str:
-    """The basis of an estimate: `412 of 9,800 answers · 58 users · 169 missing · narrowed by groundedness`."""
+    """The basis of an estimate: `412 of 9,800 answers · 58 users · 169 missing`."""
     n, total = _number(_field(measured, "n")) or 0, round(_number(eligible) or 0)
     users, users_are, passed = (_field(measured, name) for name in ("users", "users_are", "passed"))
     missing = _number(_field(measured, "missing"))
     answers = basis(round(n), asked=total, passed=passed, users=users, users_are=users_are)
     if users is None and _number(_field(measured, "lo")) is None:
         answers = answers.removesuffix(" · taken as independent")
-    check = _field(measured, "assisted_by")
-    notes = (f"{count(missing)} missing" if missing else "", f"narrowed by {snippet(check, 40)}" if check else "")
-    return " · ".join(filter(None, (answers, *notes)))
+    return " · ".join(filter(None, (answers, f"{count(missing)} missing" if missing else "")))
 
 
 def signed(value: Any, unit: str = "ratio") -> str:

@@ -16,7 +16,6 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
-from ragpulse_evaluators.statistics.assistance import AssistedEstimate, assisted_mean
 from ragpulse_evaluators.statistics.comparison import (
     Cusum,
     Difference,
@@ -57,7 +56,6 @@ from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate
 
 __all__ = [
     "NOT_ENOUGH_USERS",
-    "AssistedEstimate",
     "CorrectedEstimate",
     "Cusum",
     "Difference",
@@ -67,7 +65,6 @@ __all__ = [
     "Sequential",
     "TestResult",
     "always_valid",
-    "assisted_mean",
     "benjamini_hochberg",
     "bootstrap_ci",
     "change_points",

@@ -523,3 +523,26 @@ def test_a_marker_of_a_prompt_is_where_it_serves_the_traffic_shown(
     units.save()
     markers = ask(store, "metrics", {"name": "requests", "from": "-4h", **params}, clock=now)["markers"]
     assert sorted((marker["text"].replace("notes 3", "notes v3"), marker["label"]) for marker in markers) == expected
+
+
+def test_a_replay_of_the_past_and_the_rule_that_follows_are_one_line(store: EmbeddedStore) -> None:
+    """Last day is replayed with v2, then a rule uses v2: one line of v2, marked where rules began."""
+    units = Units(store)
+    units.add("runs", run_id="run", evaluator="judge", version="v2", judge=None, status="done", total=100,
+              spec='{"matching": 100}', created_at=T0)  # fmt: skip
+    for number in range(200):
+        at, old = T0 + timedelta(hours=number // 100), number < 100
+        units.scored(number, "judge", 1.0, at=at, version="v1" if old else "v2")
+        if old:
+            job = units.job(number, "judge", at=at, run_id="run")
+            key = units.score(
+                number, "judge", float(number % 4 > 0), at=at, version="v2", source="replay", run_id="run"
+            )
+            units.add("run_items", run_id="run", job_id=job, score_key=key, u=uniform(number))
+    units.save()
+    answer = ask(store, "metrics", {"name": "quality:judge", "from": T0, "to": T0 + timedelta(hours=2), "step": "1h"})
+    first, second = answer["series"]
+    assert (first["version"], second["version"]) == ("v1", "v2")
+    assert [(one["value"], one["n"], one["replayed"]) for one in second["points"]] == [(0.75, 100, 100), (1.0, 100, 0)]
+    assert (first["online_since"], second["online_since"]) == ("2026-11-20T12:00:00Z", "2026-11-20T13:00:00Z")
+    assert [mark["t"] for mark in answer["markers"] if mark["kind"] == "version"] == ["2026-11-20T13:00:00Z"]

@@ -198,16 +198,6 @@ def test_a_label_is_the_latest_one_of_a_unit(store: EmbeddedStore, units: Units)
     assert [row[2:] for row in store.read(scores.LABELS, {"evaluator": "judge"}).rows] == [(1.0, 0.2)]
 
 
-def test_a_check_counts_by_its_first_online_score(store: EmbeddedStore, units: Units) -> None:
-    """Failures, replays and repetitions do not."""
-    units.score(1, "check", None, status="error", version="v0")
-    units.score(1, "check", 0.3, created=T0 + timedelta(minutes=1))
-    units.score(1, "check", 0.9, version="v2", created=T0 + timedelta(minutes=2))
-    units.score(2, "check", 0.9, source="replay")
-    units.save()
-    assert [row[2] for row in store.read(scores.FIRST_SCORES, {**DAY, "check": "check"}).rows] == [0.3]
-
-
 def test_events_are_verdicts_by_the_time_they_were_made(store: EmbeddedStore, units: Units) -> None:
     """Skipped units and people's scores are no events."""
     units.score(1, "judge", 1.0, created=T0 + timedelta(days=2))

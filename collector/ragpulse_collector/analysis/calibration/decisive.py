@@ -13,7 +13,6 @@ from ragpulse_collector.analysis.calibration import (
     error_of,
     labelled_judges,
 )
-from ragpulse_collector.analysis.calibration.assistance import narrowed
 from ragpulse_collector.analysis.quality import Bucket, Measured
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
@@ -41,17 +40,14 @@ class Decisive:
 
 
 def decisive(
-    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True,
-    assisted: bool = True,
-) -> Decisive:  # fmt: skip
-    """Return the figure to compare with a limit, narrowed by the check of the judge's subject and then corrected.
+    store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
+) -> Decisive:
+    """Return the figure to compare with a limit, corrected by people's labels where they suffice.
 
     It is corrected where 60 sampled labels of this version and mix exist. The mix is another one where the judge's mean
     in the window surely differs from that over the labelled answers: then its error there may differ, too. `corrected`
-    false keeps the judge's figure, `assisted` false its own interval. The missing answers widen at the end.
+    false keeps the judge's figure. The missing answers widen at the end.
     """
-    if family == "quality" and assisted:
-        [bucket] = narrowed(store, query.whole, [bucket])
     measured, interval = bucket.measured, _interval(bucket)
     if family != "quality" or interval is None:
         return Decisive(measured)

@@ -9,15 +9,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended, flag
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended, flag
 from ragpulse_collector.words import basis, called, level
-from ragpulse_evaluators.statistics import AssistedEstimate, Estimate, Interval, Moments
-from ragpulse_evaluators.statistics.assistance import Pulls
+from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
     "FAILURES",
-    "Assistance",
-    "Assistant",
     "Bucket",
     "Figures",
     "Measured",
@@ -103,17 +100,16 @@ class Measured(Figures):
     """The interval that decides: `lo` and `hi` with all missing answers failed, and passed."""
     most: float | None = None
     words: str = "nothing scored"
-    assisted_by: str | None = None
-    """The check that narrowed the interval."""
-    unassisted: Uncertain | None = None
-    """The figures before a check narrowed them."""
+    assisted_by: None = None
+    unassisted: None = None
+    """Both always null: a judge has its own interval."""
 
     def moved(self, **figures: Any) -> Self:
         """Return the point with other figures, also in its words and its deciding interval."""
         point, share = replace(self, **figures), self.missing_share
         if point.lo is not None and point.hi is not None:
             point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
-        note = _joined(f"{self.missing:,} missing" if self.missing else None, _narrowed_by(self.assisted_by))
+        note = f"{self.missing:,} missing" if self.missing else None
         return replace(point, words=point.in_words(asked=self.asked, passed=self.passed, note=note))
 
 
@@ -157,38 +153,6 @@ class Missing:
         return f"{self.n:,} missing: {listed}" if listed else None
 
 
-def _narrowed_by(check: str | None) -> str | None:
-    return check and f"narrowed by {check}"
-
-
-def _joined(*parts: str | None) -> str | None:
-    return " · ".join(part for part in parts if part) or None
-
-
-@dataclass(frozen=True, slots=True)
-class Assistance:
-    """What a check that scored every answer did to a point."""
-
-    n_all: int
-    unchecked: int
-    lam: float
-    narrowing: float
-    note: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Assistant:
-    """A check that scored every answer, and how it pulls the mean of a judge that scored some."""
-
-    check: str
-    n_all: int
-    unchecked: int
-    pulls: Pulls | None
-    """None where its scores say nothing about these verdicts."""
-    note: str
-    """Why it does not narrow, where it does not."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
     """The verdicts of one evaluator version on one group in one bucket of request time."""
@@ -222,7 +186,6 @@ class Bucket:
     """Whether scores lie in 0..1."""
     identified: int = 0
     """2: some answer names its user, 1: some name their session, 0: none of both."""
-    assistant: Assistant | None = None
 
     @property
     def series(self) -> tuple[str | None, str | None]:
@@ -238,25 +201,7 @@ class Bucket:
         """Return the estimate with an interval of another confidence."""
         if self.moments is None:
             return None
-        plain = self.moments.estimate(bounds=(0.0, 1.0) if self.bounded else None, confidence=confidence)
-        pulls = self.assistant and self.assistant.pulls
-        return pulls.narrow(plain) if pulls else plain
-
-    @property
-    def assistance(self) -> Assistance | None:
-        """What the check did to the estimate; None without one."""
-        by, estimate = self.assistant, self.estimate
-        if by is None:
-            return None
-        if isinstance(estimate, AssistedEstimate) and estimate.lam:
-            return Assistance(by.n_all, by.unchecked, estimate.lam, estimate.narrowing, None)
-        return Assistance(by.n_all, by.unchecked, 0.0, 1.0, by.note)
-
-    @property
-    def assisted_by(self) -> str | None:
-        """The check that narrows the estimate."""
-        found = self.assistance
-        return self.assistant.check if self.assistant and found and found.lam else None
+        return self.moments.estimate(bounds=(0.0, 1.0) if self.bounded else None, confidence=confidence)
 
     @property
     def passing_rate(self) -> float | None:
@@ -337,8 +282,6 @@ class Bucket:
             least=least,
             most=most,
             words=self._in_words(figures),
-            assisted_by=self.assisted_by,
-            unassisted=self._unassisted,
             **more,
         )
 
@@ -348,17 +291,11 @@ class Bucket:
         return self._in_words(self._figures)
 
     @property
-    def _unassisted(self) -> Uncertain | None:
-        plain = replace(self, assistant=None).estimate if self.assistant else None
-        return Uncertain(value=plain.estimate, lo=plain.lo, hi=plain.hi) if plain else None
-
-    @property
     def _figures(self) -> Figures:
         return Figures.of(self.estimate, identified=self.identified)
 
     def _in_words(self, figures: Figures) -> str:
-        note = _joined(self.missing.note, _narrowed_by(self.assisted_by))
-        return figures.in_words(asked=self.selected_weight, passed=self.n_passed, note=note)
+        return figures.in_words(asked=self.selected_weight, passed=self.n_passed, note=self.missing.note)
 
 
 _SURE = 3.3

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ragpulse_collector.analysis.answers import GroupValue, Uncertain
-from ragpulse_collector.analysis.quality.buckets import Assistance, Figures, Measured
+from ragpulse_collector.analysis.quality.buckets import Figures, Measured
 
 __all__ = ["CoveragePoint", "Line", "QualityLine", "QualityPoint", "TrafficPoint"]
 
@@ -41,7 +41,8 @@ class QualityPoint(Measured):
     t: datetime
     uncorrected: Uncertain | None = None
     """The figures before people's labels corrected them."""
-    assisted: Assistance | None = None
+    assisted: None = None
+    """Always null."""
 
 
 Point = TrafficPoint | CoveragePoint | QualityPoint
@@ -70,4 +71,5 @@ class QualityLine(Line):
     """Sampled labels, of which the correction is made; null where none was asked for."""
     labels_chosen: int | None = None
     corrected: bool | None = None
-    assisted_by: str | None = None
+    assisted_by: None = None
+    """Always null."""

@@ -230,11 +230,6 @@ def has_drawn_labels(store: Store, evaluator: str) -> bool:
     return bool(store.read(sql, {"evaluator": evaluator}).rows)
 
 
-FIRST_SCORES = """
-    SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
-    WHERE evaluator = $check AND source = 'online' AND status = 'ok'
-      AND request_time >= $first AND request_time < $last GROUP BY trace_id, span_id"""
-"""One row per unit that `$check` scored online: its first score. A repeated score may depend on the sampling."""
 RUN_SCORES = "SELECT score_key FROM raw.run_items WHERE run_id = $run"
 """The keys of the scores that the replay `$run` made or found."""
 EVENTS = f"""
