@@ -197,7 +197,8 @@ NOTHING = (
 )  # fmt: skip
 NO_QUESTION = (
     "{}", "[]", "null", '{"args": [], "kwargs": {}}', '{"args": [null], "kwargs": {"self": null}}', '{"input": {}}',
-    "[{}]", '{"inputs": [], "config": {}}', '{"query": ""}', '"[object Object]"', '"undefined"', '"{}"', '"()"',
+    "[{}]", '{"inputs": [], "config": {}}', '{"query": ""}', '"[object Object]"', '"undefined"', '"{}"', '"()"', "()",
+    "{'args': (), 'kwargs': {}}",
 )  # fmt: skip
 
 

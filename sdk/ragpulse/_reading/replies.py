@@ -25,6 +25,7 @@ _OF_CALLS = frozenset(("arguments", shapes.CALLS_KEY, *shapes.CALL_KEYS, *shapes
 _OF_EVENTS = frozenset(("type", "delta", "contentBlockDelta", "data", STRUCTURED))
 _PARTIAL = shapes.PART_LISTS | {"delta", "audio"}
 _OF_CHUNKS = frozenset(("candidates", "done"))
+_NO_ARGUMENTS = re.compile(r"(?:'(?:kw)?args':|[\[\](){},\s])*+")
 _MAX_DEPTH = 10
 _MAX_NAMES = 50
 Fields = Mapping[str, Any]
@@ -382,7 +383,7 @@ def is_nothing(value: Any, *, query: bool = False, depth: int = 0) -> bool:
     Of a query the empty text and empty arguments are nothing, too.
     """
     if isinstance(value, str):
-        return (query and not value.strip("[](){}, ")) or (value[:1] != "<" and is_repr(value))
+        return (query and _NO_ARGUMENTS.fullmatch(value) is not None) or (value[:1] != "<" and is_repr(value))
     if isinstance(value, (dict, list)) and depth < _MAX_DEPTH:
         values = value.values() if isinstance(value, dict) else value
         return all([is_nothing(item, query=query, depth=depth + 1) for item in values])
