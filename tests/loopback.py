@@ -62,7 +62,7 @@ def _handler(model: LoopbackModel) -> type[BaseHTTPRequestHandler]:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             prompt = "\n".join(str(message.get("content")) for message in _messages(request))
             model.asked.append(prompt)
-            whole, stream = _INTERFACES[self.path.partition("/v1")[2]]
+            whole, stream = _INTERFACES[self.path.partition("?")[0].partition("/v1")[2]]
             call = model.call_tool(request)
             answer = "" if call else model.answer(prompt)
             written = min(model.writes, request.get("max_tokens", model.writes))

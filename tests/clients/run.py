@@ -51,6 +51,9 @@ OTEL_NODE = (
 )  # fmt: skip
 
 
+_OF_PRODUCTS = frozenset({"system_prompt_preview", "system_reminders", "tools"})
+
+
 class Client(NamedTuple):
     """One client: its packages (the table names the first two) and its script."""
 
@@ -130,6 +133,7 @@ CLIENTS = {
         ("@mastra/core@1", "@mastra/otel-exporter@1", "@mastra/observability@1", "@ai-sdk/openai@2",
          "@opentelemetry/exporter-trace-otlp-proto@0.218"), "ask_mastra.mjs",
     ),
+    "claude_code": Client(("@anthropic-ai/claude-code",), "ask_claude_code.mjs"),
     "genkit": Client(("genkit", "@genkit-ai/compat-oai", "@opentelemetry/sdk-trace-node@1",
          "@opentelemetry/exporter-trace-otlp-proto@0.52"), "ask_genkit.mjs"),
     "ai5": Client(("ai@5", "@ai-sdk/openai@2", *OTEL_NODE), "ask_ai.mjs"),
@@ -159,9 +163,8 @@ def _capture_handler(requests: list[ExportTraceServiceRequest]) -> type[BaseHTTP
             body = b"".join(_body(self.rfile, self.headers))
             if self.path.endswith("/traces"):
                 unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress}.get(self.headers["content-encoding"])
-                request = ExportTraceServiceRequest()
-                request.ParseFromString(unpack(body) if unpack else body)
-                requests.append(request)
+                body = unpack(body) if unpack else body
+                requests.append(_request(body, is_json="json" in self.headers.get("content-type", "")))
             self.send_response(200)
             self.send_header("content-type", self.headers.get("content-type", ""))
             self.send_header("content-length", "0")
@@ -171,6 +174,15 @@ def _capture_handler(requests: list[ExportTraceServiceRequest]) -> type[BaseHTTP
             """Stay quiet."""
 
     return Handler
+
+
+def _request(body: bytes, *, is_json: bool) -> ExportTraceServiceRequest:
+    """Parse a body; in OTLP's JSON ids are hex, in that of protobuf base64."""
+    if not is_json:
+        return ExportTraceServiceRequest.FromString(body)
+    ids = re.compile(r'("(?:traceId|spanId|parentSpanId)": ?)"([0-9a-f]+)"')
+    text = ids.sub(lambda m: f'{m[1]}"{base64.b64encode(bytes.fromhex(m[2])).decode()}"', body.decode())
+    return json_format.Parse(text, ExportTraceServiceRequest(), ignore_unknown_fields=True)
 
 
 def _body(stream: BinaryIO, headers: Message) -> Iterator[bytes]:
@@ -298,7 +310,8 @@ def _json_body(requests: list[ExportTraceServiceRequest]) -> dict[str, Any]:
 
 
 def _shorten(span: dict[str, Any]) -> None:
-    """Cut long messages and remove tracebacks."""
+    """Cut long messages, and remove tracebacks and the instructions of a product."""
+    span["attributes"] = [pair for pair in span.get("attributes", ()) if pair["key"] not in _OF_PRODUCTS]
     if "message" in span.get("status", {}):
         span["status"]["message"] = span["status"]["message"][:200]
     for event in span.get("events", ()):

@@ -182,6 +182,7 @@ MEANT: dict[str, tuple[str | None, str, str]] = {
     "projects/p/locations/us/publishers/google/models/gemini-2.5-flash": (None, "gemini-2.5-flash", "google"),
     "openai/gpt-5-mini": (None, "gpt-5-mini", "openai"),
     "openai/gpt-5-mini:nitro": (None, "gpt-5-mini", "openai"),
+    "claude-opus-4-5[1m]": (None, "claude-opus-4-5", "anthropic"),
     "anthropic/claude-sonnet-4.5:floor": (None, "claude-sonnet-4-5", "anthropic"),
     "openrouter/openai/gpt-5-mini": (None, "openai/gpt-5-mini", "openrouter"),
     "azure/gpt-4o-mini": (None, "gpt-4o-mini", "azure"),

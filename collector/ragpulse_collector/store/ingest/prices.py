@@ -113,7 +113,7 @@ _PASS_ON = ("openai", "anthropic", "openrouter")
 _USUAL_TIERS = ("", "auto", "default", "standard", "standard_only", "on_demand")
 _PREFIX = re.compile(r"[a-z_-]+")
 
-_VARIANT = re.compile(r":(?:nitro|floor|online|exacto|extended|beta|thinking)$|.*:foundation-model/")
+_VARIANT = re.compile(r":(?:nitro|floor|online|exacto|extended|beta|thinking)$|\[1m\]$|.*:foundation-model/")
 """Parts of a name that do not change the price per token: how OpenRouter routes, the ARN of Bedrock."""
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.[a-z]")
 
