@@ -219,9 +219,8 @@ class CollectorSettings(Section):
         return self.db.startswith("ducklake:")
 
 
-ServiceTier = Literal[
-    "auto", "default", "standard", "standard_only", "flex", "priority", "scale", "on_demand", "performance", "batch"
-]
+_EFFORTS = "none|minimal|low|medium|high|xhigh|max|default"
+_TIERS = "auto|default|standard|standard_only|flex|priority|scale|on_demand|performance|batch"
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -259,10 +258,10 @@ class JudgeModel(Section):
     """The longest wait for one reply."""
     temperature: float | None = Field(None, ge=0, le=2)
     """Part of the judge's id. None: 0, where the model takes one."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"] | None = None
-    """How long a reasoning model thinks; part of the judge's id. None: as the server does."""
-    service_tier: ServiceTier | None = None
-    """The provider's class of service and price. None: as the server does."""
+    reasoning_effort: str | None = Field(None, pattern=f"^({_EFFORTS})$")
+    """How long a reasoning model thinks (`minimal`, `low`, `high`, ...); part of the judge's id. None: as the server does."""
+    service_tier: str | None = Field(None, pattern=f"^({_TIERS})$")
+    """The provider's class of service and price (`flex`, `priority`, ...). None: as the server does."""
     window: int | None = Field(None, ge=1024)
     """Tokens that the judge reads, the reply included: longer contexts are cut to it. None: as the server says."""
     headers: dict[HeaderName, SecretStr] = {}

@@ -292,7 +292,8 @@ class ChatJudge(BaseJudge):
                     accepted = ways[0]
                     seen.add(accepted)
                     continue
-                answer = _blocked(rejection)
+                blocked = {"message": {}, "finish_reason": BLOCKED, "problem": str(rejection)}
+                answer = {"choices": [blocked]}  # as a reply that the filter ended
             else:
                 self._server.accepted = accepted
             return self._calls(question, body, answer, time.perf_counter() - started)
@@ -323,7 +324,7 @@ class ChatJudge(BaseJudge):
         try:
             part = unread(answer, prompt)
             choices = [{**choice, "problem": choice.get("problem") or part} for choice in read_choices(answer)]
-        except (Unanswered, AttributeError, KeyError, TypeError, ValueError) as unanswered:
+        except (Unanswered, AttributeError, KeyError, TypeError, ValueError, RecursionError) as unanswered:
             failure, choices = (
                 JudgeRejected(f"{self.place}: {unanswered}"),
                 [{"completion": "", "finish_reason": "error"}],
@@ -352,11 +353,6 @@ def _sums(first: JudgeCall, second: JudgeCall) -> JsonObject:
         name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")
     }
     return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
-
-
-def _blocked(rejection: Rejection) -> JsonObject:
-    """A question that a content filter refused, as a reply that it ended."""
-    return {"choices": [{"message": {}, "finish_reason": BLOCKED, "problem": str(rejection)}]}
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

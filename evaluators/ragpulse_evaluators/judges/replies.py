@@ -30,7 +30,7 @@ _ENDS = {
 """Why a reply ended → the spellings of providers, in lower case; any other reason is a stop."""
 _ENDING = re.compile("|".join(f"(?P<{name}>{spellings})" for name, spellings in _ENDS.items()))
 _BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
-_DEEPEST, _MOST_TOKENS, _SMALLEST_WINDOW = 64, 2**31, 500
+_DEEPEST, _MOST_CHECKED, _MOST_TOKENS, _SMALLEST_WINDOW = 64, 2_000_000, 2**31, 500
 MOST_SIGNS = 500_000
 """A longer reply is not read: no limit of a reply allows it."""
 NESTED = f"the reply is nested deeper than {_DEEPEST} levels"
@@ -61,9 +61,9 @@ def end_of(reason: Any) -> str:
 def is_nested(text: str) -> bool:
     """Whether brackets outside strings stand deeper than any verdict needs: known before anything is parsed."""
     depth, quoted = 0, False
-    for bracket in _BRACKET.findall(text):
-        quoted ^= bracket == '"'
-        depth += 0 if quoted else (bracket in "[{") - (bracket in "]}")
+    for bracket in _BRACKET.finditer(text, 0, _MOST_CHECKED):
+        quoted ^= bracket[0] == '"'
+        depth += 0 if quoted else (bracket[0] in "[{") - (bracket[0] in "]}")
         if depth > _DEEPEST:
             return True
     return False
