@@ -259,7 +259,7 @@ class JudgeModel(Section):
     temperature: float | None = Field(None, ge=0, le=2)
     """Part of the judge's id. None: 0, where the model takes one."""
     reasoning_effort: str | None = Field(None, pattern=f"^({_EFFORTS})$")
-    """How long a reasoning model thinks (`minimal`, `low`, `high`, ...); part of the judge's id. None: as the server does."""
+    """How long a reasoning model thinks (`low`, `high`, ...); part of the judge's id. None: as the server does."""
     service_tier: str | None = Field(None, pattern=f"^({_TIERS})$")
     """The provider's class of service and price (`flex`, `priority`, ...). None: as the server does."""
     window: int | None = Field(None, ge=1024)
