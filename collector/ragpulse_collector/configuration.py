@@ -26,8 +26,10 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 """Kubernetes sets RAGPULSE_PORT=tcp://... in every pod beside a Service that is named `ragpulse`."""
 _MAY_END = re.compile(r"#|[\]}]\s*$|\"{3}\s*$|'{3}\s*$")
 """A line that may end a statement of several lines: parsing each of its lines would take its length squared."""
-_SECRET = frozenset({"headers", "query", "secret", "password", "pagerduty"})
-"""Keys whose values no message shows."""
+_SECRET = frozenset((
+    "headers", "query", "secret", "password", "pagerduty", "slack", "webhook", "judge", "api_keys", "db", "redact",
+))  # fmt: skip
+"""Keys and tables whose texts no message shows: people paste a key where its variable's name belongs."""
 _KEY = re.compile(r"(?P<name>[^:,\s]+):(?P<scopes>[a-z+]+):(?P<sha256>[0-9a-f]{64})")
 
 
@@ -82,7 +84,8 @@ def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error
     """Describe a mistake: the variable where the value is from the environment, else the line of the file."""
     location, dotted = error["loc"], ".".join(map(str, error["loc"]))
     variable = next((variable for variable in values if location[: len(variable.location)] == variable.location), None)
-    given, is_secret = error["input"], not _SECRET.isdisjoint(location)
+    given = error["input"]
+    is_secret = not _SECRET.isdisjoint(location) and not re.fullmatch(r"-?[0-9.]+", str(given))
     if variable is not None:
         return f"{variable.name}{'' if is_secret else f'={values[variable]!r}'}: {message(error)}"
     prefix = f"{path}:{_line_of(text, location)}: " if path else ""

@@ -59,7 +59,7 @@ def test_every_section_of_a_good_file_is_read(tmp_path: Path) -> None:
         ("[prices]\n'a' = {input=1, output=-1}\n", 2, "prices.a.output"),
         ("[collector]\napi_keys=[{name='a', scopes=['reed'], sha256='x'}]\n", 2, "'ingest', 'read' or 'admin'"),
         ("[collector]\npublic_url='x'\n", 2, "public_url: write the whole address"),
-        ("[collector]\nredact=['a', '(']\n", 2, "'(' is no regular expression"),
+        ("[collector]\nredact=['a', '(']\n", 2, "pattern 2 is no regular expression"),
         ("[drift]\nevery='x'\n", 2, "write how often"),
     ],
 )

@@ -157,6 +157,13 @@ class CollectorSettings(Section):
     tz: ZoneName | None = None
     """Your users' IANA zone (`Europe/Berlin`), for local days on pages and in monitors. None: pages show UTC."""
 
+    @field_validator("db")
+    @classmethod
+    def _file_or_lake(cls, db: str) -> str:
+        if not db.startswith("ducklake:") and re.match(r"[a-z][a-z0-9+]+:", db):
+            raise ValueError("write the path of a file, or ducklake:... for a lake (docs/storage.md)")
+        return db
+
     @field_validator("public_url")
     @classmethod
     def _absolute(cls, url: str | None) -> str | None:
@@ -174,11 +181,11 @@ class CollectorSettings(Section):
     @field_validator("redact")
     @classmethod
     def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
+        for number, pattern in enumerate(patterns, 1):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ValueError(f"pattern {number} is no regular expression: {error}") from error
         return patterns
 
     @field_validator("trusted_proxies")
@@ -223,12 +230,15 @@ _EFFORTS = "none|minimal|low|medium|high|xhigh|max|default"
 _TIERS = "auto|default|standard|standard_only|flex|priority|scale|on_demand|performance|batch"
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 
 
 def _variable(key: str, name: str) -> str:
-    if not (value := os.environ.get(name)):
-        raise SettingsError(f"{key}: the environment variable {name} is not set")
-    return value
+    if value := os.environ.get(name):
+        return value
+    if not _NAME.fullmatch(name):  # it may be the key itself
+        raise SettingsError(f"{key}: write the name of an environment variable that is set, as in OPENAI_API_KEY")
+    raise SettingsError(f"{key}: the environment variable {name} is not set")
 
 
 def _filled(key: str, value: SecretStr) -> str:

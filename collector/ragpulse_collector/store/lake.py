@@ -291,14 +291,11 @@ def lake_parts(db: str) -> tuple[str, str]:
     """Split a lake's `db` into the catalog and the path of its files; raises StoreError that names the fix."""
     words = db.split()
     paths = [word.removeprefix("data_path=") for word in words if word.startswith("data_path=")]
-    if len(paths) != 1:
-        raise StoreError(
-            f"{db!r} does not say where its files are: add data_path=s3://bucket/prefix or data_path=FOLDER"
-        )
-    catalog = " ".join(word for word in words if not word.startswith("data_path="))
-    if _PASSWORD.search(catalog):
+    if _PASSWORD.search(db):
         raise StoreError("no password in `db`, it is shown and logged: put it into PGPASSWORD or ~/.pgpass")
-    return catalog, paths[0]
+    if len(paths) != 1:
+        raise StoreError("`db` does not say where its files are: add data_path=s3://bucket/prefix or data_path=FOLDER")
+    return " ".join(word for word in words if not word.startswith("data_path=")), paths[0]
 
 
 def s3_secret(environ: Mapping[str, str]) -> dict[str, str] | None:
