@@ -17,7 +17,7 @@ from itertools import compress
 from operator import eq
 from typing import Any, NamedTuple
 
-from ragpulse._reading.replies import is_nothing
+from ragpulse._reading.turns import is_nothing
 from ragpulse.shapes import NOTHING, UNREAD
 from ragpulse_collector.conventions.row_view import FAILED, RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent

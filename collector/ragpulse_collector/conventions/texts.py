@@ -11,18 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragpulse import shapes
-from ragpulse._reading.replies import (
-    error_in,
-    is_call,
-    is_nothing,
-    last_question,
-    last_reply,
-    message_fields,
-    missing_reason,
-    question_in,
-    role_of,
-    said_in,
-)
+from ragpulse._reading.replies import error_in, last_question, missing_reason, question_in, said_in
+from ragpulse._reading.turns import is_call, is_nothing, last_reply, message_fields, role_of
 from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, Result, SpanView
 from ragpulse_collector.conventions.values import (

@@ -8,7 +8,8 @@ from ragpulse import shapes
 
 from .frames import piece
 from .openers import opened
-from .replies import Call, Fields, Said, error_in, first_of, is_call, missing_reason, said_in
+from .replies import Said, error_in, missing_reason, said_in
+from .turns import Call, Fields, first_of, is_call
 from .values import fields_of, parsed
 
 

@@ -13,24 +13,34 @@ from typing import Any, NamedTuple
 from ragpulse import shapes
 
 from .openers import STRUCTURED, opened, whole_result
-from .values import TEXT_IS_ODD, fields_of, is_repr, json_or_none, parsed, value_of
+from .turns import (
+    MAX_DEPTH,
+    Call,
+    Fields,
+    call_in,
+    calls_of,
+    first_of,
+    is_call,
+    is_nothing,
+    is_text,
+    last_reply,
+    message_fields,
+    role_of,
+    type_of,
+)
+from .values import TEXT_IS_ODD, fields_of, is_repr, json_or_none, value_of
 
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 _UNSEEN = ("reasoning", "thinking", "tool", "argument", "audio", "input", "signature")
 """Parts of the types of events whose `delta` is hidden from the user."""
 _PLAIN = (int, float, bytes, bytearray, type(None))
-_CALL_KEYS, _TYPE_KEYS, _ROLE_KEYS = map(frozenset, (shapes.CALL_KEYS, shapes.PART_TYPE_KEYS, shapes.ROLE_KEYS))
+_ROLE_KEYS = frozenset(shapes.ROLE_KEYS)
 _CONTINUES = re.compile(r"\s|[.,;:!?)\]\u3001\u3002\uff0c\uff01\uff1a\uff1b\uff1f](?!\S)")
 _OF_CALLS = frozenset(("arguments", shapes.CALLS_KEY, *shapes.CALL_KEYS, *shapes.PART_TYPE_KEYS))
 _OF_EVENTS = frozenset(("type", "delta", "contentBlockDelta", "data", STRUCTURED))
 _PARTIAL = shapes.PART_LISTS | {"delta", "audio"}
 _OF_CHUNKS = frozenset(("candidates", "done"))
-_NO_ARGUMENTS = re.compile(r"(?:'(?:kw)?args':|[\[\](){},\s])*+")
-_MAX_DEPTH = 10
 _MAX_NAMES = 50
-Fields = Mapping[str, Any]
-Call = dict[str, Any]
-"""A tool call: id, name, arguments."""
 
 
 class Said:
@@ -58,7 +68,7 @@ class Said:
                 self.texts.append(value)
         elif isinstance(value, list):
             self._list(value, key)
-        elif type(value) not in _PLAIN and self._depth < _MAX_DEPTH:
+        elif type(value) not in _PLAIN and self._depth < MAX_DEPTH:
             self._depth += 1
             self.adds_opened(opened(value), key)
             self._depth -= 1
@@ -73,7 +83,7 @@ class Said:
             return
         else:
             fields = fields_of(value)
-        if key in _PARTIAL and role_of(fields) is None and (key == "audio" or _type_of(fields) is not None):
+        if key in _PARTIAL and role_of(fields) is None and (key == "audio" or type_of(fields) is not None):
             self._part(fields)
         else:
             self._fields(fields)
@@ -101,7 +111,7 @@ class Said:
         calls = any(map(is_call, messages))
         if key in shapes.CONVERSATION_KEYS or (any(map(role_of, messages)) and not calls):
             self._fields(last_reply(messages) or {})
-        elif calls or any([_type_of(fields) for fields in messages]):
+        elif calls or any([type_of(fields) for fields in messages]):
             self._parts(messages)
         elif len(messages) == 1:
             self._fields(messages[0])
@@ -216,100 +226,6 @@ def _is_chunk(item: Any) -> bool:
     )
 
 
-def _type_of(fields: Fields) -> str | None:
-    if _TYPE_KEYS.isdisjoint(fields):
-        return None
-    kinds = [getattr(kind, "value", kind) for key in shapes.PART_TYPE_KEYS if (kind := fields.get(key)) is not None]
-    return next((kind.lower() for kind in kinds if isinstance(kind, str)), None)
-
-
-def is_text(fields: Fields) -> bool:
-    """Whether a part of a message is text."""
-    kind = _type_of(fields)
-    return (kind is None or kind in shapes.TEXT_PARTS) and not fields.get(shapes.THOUGHT_KEY)
-
-
-def is_call(fields: Fields) -> bool:
-    """Whether a part of a message is a tool call."""
-    if "arguments" in fields and first_of(fields, shapes.CALL_NAME_KEYS):
-        return True
-    if _type_of(fields) in shapes.CALL_PARTS:
-        return True
-    return not _CALL_KEYS.isdisjoint(fields) and first_of(fields, shapes.CALL_KEYS) is not None
-
-
-def call_in(fields: Fields) -> Call:
-    """One tool call; arguments in JSON are parsed."""
-    inner = fields_of(first_of(fields, shapes.CALL_FORM_KEYS)) or fields
-    identity = first_of(fields, shapes.CALL_ID_KEYS) or first_of(inner, shapes.CALL_ID_KEYS)
-    name = first_of(inner, shapes.CALL_NAME_KEYS) or _type_of(fields)
-    return {"id": identity, "name": name, "arguments": parsed(first_of(inner, shapes.CALL_ARGUMENT_KEYS))}
-
-
-def calls_of(fields: Fields) -> list[Call]:
-    """The tool calls beside the content of a message."""
-    calls = fields.get(shapes.CALLS_KEY)
-    if isinstance(calls, (list, tuple)) and calls:
-        return [call_in(fields_of(call)) for call in calls]
-    return [call_in(fields)] if is_call(fields) else []
-
-
-def first_of(fields: Fields, keys: Iterable[str]) -> Any:
-    return next((fields[key] for key in keys if fields.get(key) is not None), None)
-
-
-def role_of(fields: Fields, *, named: bool = False) -> str | None:
-    """Who says a message: `ASSISTANT`, `USER`, `OTHER` or unknown; in a conversation an agent may have a name."""
-    if _ROLE_KEYS.isdisjoint(fields):
-        return None
-    for key in shapes.ROLE_KEYS:
-        value = fields.get(key)
-        if value is None:
-            continue
-        name = value.get("role") or value.get("name") if isinstance(value, Mapping) else getattr(value, "value", value)
-        if isinstance(name, str):
-            role = shapes.ROLES.get(name.lower()) or (named and key in shapes.NAME_KEYS and shapes.ASSISTANT)
-            if role:
-                return shapes.OTHER if role == shapes.USER and _has_only_results(fields) else role
-    return None
-
-
-def _has_only_results(fields: Fields) -> bool:
-    """Whether a message has results of tools, and nothing else."""
-    parts = first_of(fields, shapes.PARTS_KEYS)
-    return isinstance(parts, (list, tuple)) and bool(parts) and all([_is_result(fields_of(part)) for part in parts])
-
-
-def _is_result(fields: Fields) -> bool:
-    return _type_of(fields) in shapes.RESULT_PARTS or first_of(fields, shapes.RESULT_KEYS) is not None
-
-
-def message_fields(item: Any) -> Fields:
-    """The fields of a message: of an object, a mapping, `("user", "Hi")`, or of what a serialized one wraps."""
-    if isinstance(item, (tuple, list)) and len(item) == 2 and all([isinstance(part, str) for part in item]):
-        return {"role": item[0], "content": item[1]}
-    fields = fields_of(opened(item))
-    if "from" in fields and "value" in fields:  # ShareGPT
-        fields = {**fields, "content": fields["value"]}
-    role = role_of(fields)
-    inner = next((fields_of(fields[key]) for key in shapes.WRAPPED_MESSAGE_KEYS if fields_of(fields.get(key))), {})
-    if role is None:
-        return inner if role_of(inner) is not None else fields
-    return fields if not inner or first_of(fields, shapes.PARTS_KEYS) is not None else {**inner, "role": role}
-
-
-def last_reply(messages: Sequence[Fields]) -> Fields | None:
-    """The last message that the assistant said after the user's last one."""
-    said = [fields for fields in turn_of(messages) if role_of(fields, named=True) == shapes.ASSISTANT]
-    return said[-1] if said else None
-
-
-def turn_of(messages: Sequence[Fields]) -> Sequence[Fields]:
-    """The messages after the user's last one."""
-    users = [place for place, fields in enumerate(messages) if role_of(fields, named=True) == shapes.USER]
-    return messages[users[-1] + 1 :] if users else messages
-
-
 def last_question(messages: Sequence[Any]) -> str | None:
     """The text of the user's last message; its parts are lines."""
     for fields in reversed([message_fields(item) for item in messages]):
@@ -326,8 +242,8 @@ def question_in(value: Any, depth: int = 0) -> str | None:
     if isinstance(value, str):
         return value if value and not is_repr(value) else None
     if isinstance(value, (list, tuple)):
-        return last_question(value) or (question_in(value[0], depth + 1) if value and depth < _MAX_DEPTH else None)
-    fields = fields_of(opened(value)) if depth < _MAX_DEPTH else {}
+        return last_question(value) or (question_in(value[0], depth + 1) if value and depth < MAX_DEPTH else None)
+    fields = fields_of(opened(value)) if depth < MAX_DEPTH else {}
     keys = shapes.QUESTION_KEYS if len(fields) != 1 else (*shapes.QUESTION_KEYS, *fields)
     inside = [fields[key] for key in keys if fields.get(key) is not None]
     if not inside and all([isinstance(part, Mapping) for part in fields.values()]):  # inputs of a pipeline's parts
@@ -375,19 +291,6 @@ def piece_in(value: dict[str, Any]) -> str | None:
     """The text of a piece such as `{"token": "Pa"}`; None for anything else."""
     piece = value.get("token", value.get("chunk"))
     return piece if isinstance(piece, str) else None
-
-
-def is_nothing(value: Any, *, query: bool = False, depth: int = 0) -> bool:
-    """Whether there is no value in plain values: only None, empty objects and lists, and texts that stand for nothing.
-
-    Of a query the empty text and empty arguments are nothing, too.
-    """
-    if isinstance(value, str):
-        return (query and _NO_ARGUMENTS.fullmatch(value) is not None) or (value[:1] != "<" and is_repr(value))
-    if isinstance(value, (dict, list)) and depth < _MAX_DEPTH:
-        values = value.values() if isinstance(value, dict) else value
-        return all([is_nothing(item, query=query, depth=depth + 1) for item in values])
-    return value is None
 
 
 # --- replies without text --------------------------------------------------------------------------------------------

@@ -2,63 +2,33 @@
 
 One reader serves every provider, because all name the same few figures: OpenAI (chat and responses), Anthropic,
 LiteLLM, Google, Bedrock, Cohere, Ollama and LangChain shapes, as objects or dicts, whole or in stream chunks.
-Canonical counts follow OpenTelemetry: input includes cached tokens, output includes reasoning tokens. Providers that
-count them apart (Anthropic, Bedrock; Google and xAI for reasoning) are added up here.
+What the counts mean is in `counts`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ragpulse import _names as names
 
-from .figures import Meaning, figures_in, meaning
+from .counts import TIER_KEYS, USAGE_NAMES, Facts, Usage, put_number, put_tier, sum_of, usage_facts
+from .figures import Meaning, meaning
 from .openers import is_run, messages_of_update, opened, whole_result
-from .replies import Fields, first_of, message_fields, turn_of
+from .turns import Fields, first_of, message_fields, turn_of
 from .values import fields_of, value_of
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
-    """Tokens of one model call. `input_tokens` includes cached ones, `output_tokens` includes reasoning ones."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    estimated: bool = False
-    """True when the counts are not the provider's own; they are marked so on the span."""
-
-
-_THOUGHTS = frozenset({"thoughts_token_count", "thoughtsTokenCount"})
-"""Google's names for reasoning that the output does not include."""
-_APART = frozenset(
-    {"cache_read_input_tokens", "cacheReadInputTokens", "cache_creation_input_tokens", "cacheWriteInputTokens"}
-)
-"""Counts that the provider does not include in the input, unless it has another name for the input."""
-_INCLUSIVE = frozenset({"prompt_tokens", "input_token_details"})
-_UNPRICED = (names.AUDIO_INPUT_TOKENS, names.AUDIO_OUTPUT_TOKENS, names.TOOL_TOKENS)
-_PLAIN = frozenset({names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS})
-_MORE = frozenset({*_APART, *_THOUGHTS, "tokens", "cost", "estimated"})
-_SUMMED = frozenset(
-    (
-        names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.CACHE_READ_TOKENS, names.CACHE_WRITE_TOKENS,
-        names.CACHE_WRITE_1H_TOKENS, names.REASONING_TOKENS, names.TOTAL_TOKENS, names.COST_TOTAL, *_UNPRICED,
-    )
-)  # fmt: skip
-_LAST = (names.RESPONSE_MODEL, names.SERVICE_TIER, names.USAGE_ESTIMATED)
-"""Of several calls that of the last counts."""
-USAGE_NAMES = {
-    "input_tokens": names.INPUT_TOKENS,
-    "output_tokens": names.OUTPUT_TOKENS,
-    "cached_tokens": names.CACHE_READ_TOKENS,
-    "cache_write_tokens": names.CACHE_WRITE_TOKENS,
-    "reasoning_tokens": names.REASONING_TOKENS,
-}
-"""The fields of `Usage` → attributes."""
+__all__ = [
+    "USAGE_NAMES",
+    "Calls",
+    "Facts",
+    "Usage",
+    "add_facts",
+    "facts_in",
+    "instrumented_facts",
+    "reply_facts",
+    "usage_facts",
+]
 _INSTRUMENTED = {
     "llm.token_count.prompt": names.INPUT_TOKENS, "llm.token_count.completion": names.OUTPUT_TOKENS,
     "llm.token_count.prompt_details.cache_read": names.CACHE_READ_TOKENS,
@@ -75,8 +45,6 @@ _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId"
 _RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "message_id", "response_id", "responseId", "provider_response_id")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata", "models_usage", "metrics", "usage_details")
-_TIER_KEYS = ("service_tier", "serviceTier", "traffic_type", "trafficType")
-_TIERS = frozenset(_TIER_KEYS)
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
 _INNER_KEYS = dict.fromkeys(
@@ -85,8 +53,6 @@ _INNER_KEYS = dict.fromkeys(
 """Where a result has the provider's own: OpenAI `response.completed`, Anthropic `message_start`, Cohere, LlamaIndex."""
 
 Names = tuple[str, ...]
-Facts = dict[str, Any]
-"""Span attributes, as they are read from a result."""
 
 
 def reply_facts(result: Any) -> Facts:
@@ -124,7 +90,7 @@ def _stated_facts(reply: Any, result: Any) -> Facts:
         hidden = value_of(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
             # 0 where it has no price: unknown, not free.
-            _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
+            put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
     return facts
 
 
@@ -202,18 +168,6 @@ def _is_restored(message: Any) -> bool:
     return is_message and "type" in message.model_fields_set
 
 
-def sum_of(calls: Sequence[Facts]) -> Facts:
-    """The figures of several model calls as one: counts are added; the cost is known where all are."""
-    summed: Facts = {}
-    for facts in calls:
-        for figure in _SUMMED & facts.keys():
-            summed[figure] = summed.get(figure, 0) + facts[figure]
-        summed |= {figure: facts[figure] for figure in _LAST if figure in facts}
-    if any([names.COST_TOTAL not in facts for facts in calls]):
-        summed.pop(names.COST_TOTAL, None)
-    return summed
-
-
 def _inner_facts(fields: Fields) -> Facts:
     """What the provider's own reply states, which a result holds."""
     facts: Facts = {}
@@ -254,7 +208,7 @@ def _own_facts(fields: Fields) -> Facts:
             facts.update(sum_of(list(map(usage_facts, usage))) if isinstance(usage, list) else usage_facts(usage))
             break
     for key in tiers:
-        _put_tier(facts, fields[key])
+        put_tier(facts, fields[key])
     reasons = _finish_reasons(fields) if may_end else ()
     if reasons:
         facts[names.FINISH_REASONS] = reasons
@@ -265,17 +219,10 @@ def _own_facts(fields: Fields) -> Facts:
 def _places(fields: Names) -> tuple[tuple[tuple[str, Names], ...], Names, Names, bool]:
     """Under which of these names the model and the id, usage and a tier may be; whether a finish reason may be."""
     models, ids, usages, tiers = (
-        tuple([key for key in keys if key in fields]) for keys in (_MODEL_KEYS, _ID_KEYS, _USAGE_KEYS, _TIER_KEYS)
+        tuple([key for key in keys if key in fields]) for keys in (_MODEL_KEYS, _ID_KEYS, _USAGE_KEYS, TIER_KEYS)
     )
     texts = [(figure, keys) for figure, keys in ((names.RESPONSE_MODEL, models), (names.RESPONSE_ID, ids)) if keys]
     return tuple(texts), usages, tiers, not _ENDINGS.isdisjoint(fields)
-
-
-def _put_tier(facts: Facts, tier: Any) -> None:
-    """The service tier, which Bedrock has in a mapping and Google as `ON_DEMAND_FLEX`."""
-    tier = fields_of(tier).get("type", getattr(tier, "value", tier))
-    if isinstance(tier, str) and tier:
-        facts[names.SERVICE_TIER] = tier.lower().removeprefix("on_demand_")
 
 
 def _read_margins(fields: Fields, facts: Facts) -> None:
@@ -340,84 +287,3 @@ def _call_facts(attributes: Fields) -> Facts:
     counts = {figure: attributes[name] for name, figure in _INSTRUMENTED.items() if type(attributes.get(name)) is int}
     model = next((attributes[name] for name in _INSTRUMENTED_MODELS if isinstance(attributes.get(name), str)), None)
     return counts if model is None else {**counts, names.RESPONSE_MODEL: model}
-
-
-def usage_facts(usage: Any) -> Facts:
-    """A provider's usage figures under any of their names, or a `Usage`; empty when there are none."""
-    if isinstance(usage, Usage):
-        facts = {key: count for name, key in USAGE_NAMES.items() if (count := getattr(usage, name)) is not None}
-        return {**facts, names.USAGE_ESTIMATED: True} if usage.estimated else facts
-    fields = fields_of(usage)
-    if "tokens" in fields:  # Cohere
-        fields = fields_of(fields["tokens"]) or fields
-    facts = _plain_facts(fields) or _all_facts(fields)
-    if not _TIERS.isdisjoint(fields):  # Anthropic, Google
-        _put_tier(facts, first_of(fields, _TIER_KEYS))
-    return facts
-
-
-def _plain_facts(fields: Fields) -> Facts:
-    """The counts of input and output where there is nothing else, and the total is their sum; empty otherwise."""
-    facts: Facts = {}
-    for name, figure in _plain_counts(tuple(fields)) if len(fields) < _MAX_NAMES else ():
-        count = fields[name]
-        if count is None:
-            continue
-        if figure is None or type(count) is not int or count < 0:
-            return {}
-        facts[figure] = count
-    total = facts.pop(names.TOTAL_TOKENS, 0)
-    return facts if total in (0, facts.get(names.INPUT_TOKENS, 0) + facts.get(names.OUTPUT_TOKENS, 0)) else {}
-
-
-@lru_cache(maxsize=1024)
-def _plain_counts(fields: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
-    """The names of plain counts among these, and of details (None); none where there may be more to read."""
-    counts = [(name, None if "etail" in str(name) else meaning(str(name))) for name in fields]
-    figures = [what.figure for _, what in counts if what not in (None, Meaning())]
-    is_plain = _PLAIN.issuperset(figures) and len({*figures}) == len(figures) and _MORE.isdisjoint(fields)
-    return tuple([(name, what and what.figure) for name, what in counts if what != Meaning()] if is_plain else ())
-
-
-def _all_facts(fields: Fields) -> Facts:
-    facts: Facts = figures_in(fields)
-    _settle(fields, facts)
-    if "cost" in fields:
-        _put_number(facts, names.COST_TOTAL, fields["cost"])
-    if fields.get("estimated") is True:
-        facts[names.USAGE_ESTIMATED] = True
-    return facts
-
-
-def _settle(fields: Fields, facts: Facts) -> None:
-    """Adds the buckets that were counted apart to input and output; the rule is that of `ragpulse_evaluators.usage`.
-
-    A total that contradicts them stays on the span, so that no cost is computed.
-    """
-    for name in _UNPRICED:
-        if not facts.get(name, 1):
-            del facts[name]
-    total = facts.pop(names.TOTAL_TOKENS, 0)
-    input, output = facts.get(names.INPUT_TOKENS), facts.get(names.OUTPUT_TOKENS)
-    cached = facts.get(names.CACHE_READ_TOKENS, 0) + facts.get(names.CACHE_WRITE_TOKENS, 0)
-    thought, stated = facts.get(names.REASONING_TOKENS, 0), (input or 0) + (output or 0)
-    if not _THOUGHTS.isdisjoint(fields) or (output is not None and thought > output):
-        facts[names.OUTPUT_TOKENS] = output = (output or 0) + thought
-    if input is None:
-        return
-    apart = not _APART.isdisjoint(fields) and _INCLUSIVE.isdisjoint(fields)
-    if apart:
-        input += cached
-    more = total - facts.get(names.TOOL_TOKENS, 0) - input - (output or 0) if total else 0
-    if not apart and cached and more in (cached, cached + thought):
-        input, more = input + cached, more - cached
-    if more > 0:
-        facts[names.OUTPUT_TOKENS] = (output or 0) + more
-    facts[names.INPUT_TOKENS] = input
-    if 0 < total < stated:
-        facts[names.TOTAL_TOKENS] = total
-
-
-def _put_number(facts: Facts, key: str, value: Any) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        facts[key] = float(value)

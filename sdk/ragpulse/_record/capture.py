@@ -12,7 +12,8 @@ from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import RecordedDocument, documents_in, with_candidate_texts
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import Said, error_in, is_nothing, said_of, unsaid_reason
+from ragpulse._reading.replies import Said, error_in, said_of, unsaid_reason
+from ragpulse._reading.turns import is_nothing
 from ragpulse._reading.usage import Facts, facts_in, usage_facts
 from ragpulse._reading.values import TEXT_IS_ODD, bounded, json_or_none, plain, type_name
 

@@ -5,18 +5,8 @@ from typing import Any
 from ragpulse import _names as names
 from ragpulse import shapes
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import (
-    Call,
-    call_in,
-    calls_of,
-    is_call,
-    is_nothing,
-    is_text,
-    last_question,
-    question_in,
-    role_of,
-    said_in,
-)
+from ragpulse._reading.replies import last_question, question_in, said_in
+from ragpulse._reading.turns import Call, call_in, calls_of, is_call, is_nothing, is_text, role_of
 from ragpulse._reading.values import fields_of, plain, to_json
 
 from .recording import Recording
