@@ -218,6 +218,18 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
     started.stop()
 
 
+def test_a_rule_that_needs_a_new_judge_says_that_a_restart_is_needed(collector: Collector) -> None:
+    """The judge of the file is not in force yet: without the word the refusal named a judge that is there."""
+    path = collector.settings.path()
+    assert path is not None
+    path.write_text(
+        '[judge]\nmodel = "http://127.0.0.1:1/v1#m"\n[[rule]]\nname = "j"\nevaluators = ["faithfulness"]\nrate = 1\n'
+    )
+    options = {"db": collector.settings.collector.db, "port": 0}
+    with pytest.raises(SettingsError, match=r"needs a judge.*needs a restart: \[judge\] model"):
+        collector.reload(load_settings(path, {}).with_options("collector", options))
+
+
 def test_rules_and_monitors_of_the_api_and_a_reload_are_in_force(collector: Collector) -> None:
     """They are in the TOML, too; built-in rules are shown only."""
 

@@ -18,7 +18,7 @@ from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials, most_connections
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.conventions.redaction import Redactor
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Prices, open_store
 
 if TYPE_CHECKING:
@@ -133,14 +133,19 @@ class Collector:
         settings = self.settings.model_copy(update={**changed, "collector": options}).placed(
             {at: place for at, place in new.places.items() if at[0] in changed or at[:2] == ("collector", "api_keys")}
         )
-        components = self.components
-        apply = [owner.reload(settings) for owner in (components.rules, components.monitors.definitions)]
+        components, pending = self.components, list(_different(settings, new))
+        try:
+            apply = [owner.reload(settings) for owner in (components.rules, components.monitors.definitions)]
+        except SettingsError as error:
+            if not pending:
+                raise
+            raise SettingsError(f"{error}; changed as well, which needs a restart: {', '.join(pending)}") from error
         self._prices.replace(settings.prices, options.price_table)
         for put_in_force in apply:
             put_in_force()
         self._keys.replace(options)
         self.settings = components.settings = settings
-        return list(_different(settings, new))
+        return pending
 
     def stop(self) -> None:
         """Accept no new requests, commit the accepted ones, finish running evaluations, close the file."""
