@@ -31,6 +31,12 @@ class JudgeCall(BaseModel):
     input_tokens: int | None = None
     output_tokens: int | None = None
     """Tokens of the reply, reasoning included."""
+    cached_tokens: int | None = None
+    """Of `input_tokens`, those read from the provider's cache."""
+    cache_write_tokens: int | None = None
+    """Of `input_tokens`, those written to it."""
+    service_tier: str | None = None
+    """The class of service that the provider states."""
     reasoning_tokens: int | None = None
     """Of `output_tokens`, those spent on reasoning that is not in `completion`; None where the server does not say."""
     finish_reason: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.store.ingest.prices import PricedCall
+from ragpulse_collector.store.ingest.prices import OF_ANOTHER, PricedCall
 from ragpulse_collector.store.queries.jobs import add_calls, replies
 from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import JudgeError
@@ -28,26 +28,33 @@ from ragpulse_evaluators.judges.protocol import (
 class JudgePrices:
     """(model, input tokens, output tokens) to USD, None where the price is unknown: `[prices]` first, then the table.
 
-    A judge on loopback that `[prices]` does not name is free.
+    The table's price is that of who is asked at the judge's address, never another seller's. A judge on loopback that
+    `[prices]` does not name is free.
     """
 
     def __init__(self, settings: Settings, prices: Prices) -> None:
-        self._settings, self._prices = settings, prices
+        self._prices = prices
         judges = settings.judges
         local, remote = (
             frozenset[str]().union(*(judge.names for judge in judges if judge.is_local == is_local))
             for is_local in (True, False)
         )
         self._free = local - remote  # a model that is asked at both places has a price to be named
+        self._judges = {name: judge for judge in judges for name in judge.names}
         self._all_local = bool(judges) and all(judge.is_local for judge in judges)
 
     def __call__(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """Return what a call of these lengths costs."""
-        if model in self._free and not self.configured_name(model):
+        return self._usd(model, PricedCall(input_tokens=input_tokens, output_tokens=output_tokens))
+
+    def _usd(self, model: str, call: PricedCall) -> float | None:
+        name, judge = self.configured_name(model), self._judges.get(model)
+        if model in self._free and not name:
             return 0.0
-        name = self.configured_name(model) or model
-        call = PricedCall(model=name, input_tokens=input_tokens, output_tokens=output_tokens)
-        return self._prices.cost(call).cost_usd
+        seller = self._prices.table.seller(judge.address) if judge and judge.address else None
+        tier = call.service_tier or (judge.service_tier if judge else None)
+        cost = self._prices.cost(call._replace(model=name or model, provider=seller, service_tier=tier))
+        return None if OF_ANOTHER in (cost.cost_source or "") else cost.cost_usd
 
     def rates(self, model: str) -> tuple[float, float] | None:
         """Return USD per input and per output token; None where the price is unknown."""
@@ -57,7 +64,7 @@ class JudgePrices:
     def configured_name(self, model: str) -> str | None:
         """Return the name in `[prices]` that means this model: its own, or its last parts after the provider."""
         parts = model.split("/")
-        return next((name for i in range(len(parts)) if (name := "/".join(parts[i:])) in self._settings.prices), None)
+        return next((name for i in range(len(parts)) if (name := "/".join(parts[i:])) in self._prices.configured), None)
 
     @property
     def limited(self) -> bool:
@@ -74,7 +81,8 @@ class JudgePrices:
             return reported
         if call.input_tokens is None or call.output_tokens is None:
             return 0.0 if self(model, 0, 0) == self(model, 10**6, 10**6) == 0.0 else reported
-        return self(model, call.input_tokens, call.output_tokens)
+        counts = call.model_dump(include={*PricedCall._fields} - {"model", "cost_usd"})
+        return self._usd(model, PricedCall(**counts))
 
     def priced(self, judge: Judge) -> Judge:
         """Return the judge with the cost of each call written into it."""

@@ -350,7 +350,8 @@ async def _ready(calls: list[JudgeCall]) -> list[JudgeCall]:
 def _sums(first: JudgeCall, second: JudgeCall) -> JsonObject:
     """Tokens and cost of two requests for one reply; None where one is not known."""
     pairs = {
-        name: (getattr(first, name), getattr(second, name)) for name in ("input_tokens", "output_tokens", "cost_usd")
+        name: (getattr(first, name), getattr(second, name))
+        for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "cost_usd")
     }
     return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
 

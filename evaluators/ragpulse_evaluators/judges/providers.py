@@ -281,7 +281,7 @@ class LLMJudge(ChatJudge):
         except Exception as failure:  # noqa: BLE001 - the boundary: litellm raises what providers' packages raise
             raise self._failed(failure) from None
         cost = getattr(answer, "_hidden_params", {}).get("response_cost")  # where litellm documents it
-        return {**answer.model_dump(), "cost_usd": cost}
+        return {**answer.model_dump(), "cost_usd": None if self._own_server else cost}  # that is the provider's price
 
     def _failed(self, failure: Exception) -> Exception:
         message = hidden(f"{type(failure).__name__}: {failure}", *self._secrets)

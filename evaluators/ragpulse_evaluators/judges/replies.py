@@ -190,9 +190,13 @@ def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
     usage = answer["usage"] if isinstance(answer.get("usage"), Mapping) else {}
     stated = _count(usage, "prompt_tokens", "input_tokens"), _count(usage, "completion_tokens", "output_tokens")
     reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
-    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    details = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    cached = details or _count(usage, "cache_read_input_tokens", "prompt_cache_hit_tokens") or details
+    written = _count(usage, "cache_creation_input_tokens")
+    apart = "prompt_tokens" not in usage and "cache_read_input_tokens" in usage
     total = max(_count(usage, "total_tokens") or 0, sum(filter(None, stated)))  # the parts are what is billed
-    *counts, problem = counted(*stated, total=total, cached=cached, reasoning=reasoning)
+    *counts, problem = counted(*stated, cached, written, reasoning, total, apart)
+    tier = answer.get("service_tier") or usage.get("service_tier")
     text, found = "".join(texts), counts
     if problem:
         found = [None, None]  # unknown, never a figure
@@ -201,7 +205,10 @@ def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
     return {
         "input_tokens": found[0],
         "output_tokens": found[1],
+        "cached_tokens": cached,
+        "cache_write_tokens": written,
         "reasoning_tokens": reasoning,
+        "service_tier": tier if isinstance(tier, str) else None,
         "estimated": bool(text) and not problem and found != counts,
         "cost_usd": answer.get("cost_usd") if found == [*stated] and 0 <= (answer.get("cost_usd") or 0) < inf else None,
     }

@@ -30,7 +30,9 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.settings import Price, Settings
 from ragpulse_collector.store import Prices
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.judges.protocol import ScriptedJudge
+from ragpulse_evaluators.judges.replies import read_usage
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 from ragpulse_evaluators.runner import Retry
 
@@ -193,6 +195,46 @@ def test_whose_price_settles_a_call(
     priced = PricedJudge(ScriptedJudge([reply], id=model), JudgePrices(settings, Prices(settings.prices)))
     (call,) = asyncio.run(priced.ask([{"role": "user", "content": "?"}]))
     assert call.cost_usd == (None if cost is None else pytest.approx(cost))
+
+
+OPENAI = {"prompt_tokens": 2_000, "prompt_tokens_details": {"cached_tokens": 1_000}, "completion_tokens": 500}
+ANTHROPIC = {
+    "input_tokens": 1_000, "cache_read_input_tokens": 1_000, "cache_creation_input_tokens": 1_000, "output_tokens": 100,
+}  # fmt: skip
+R1 = "deepseek-ai/DeepSeek-R1-0528"
+REPLIES: list[tuple[str, dict[str, Any], float | None]] = [
+    ("https://api.openai.com/v1#gpt-5-mini", {"usage": OPENAI}, 0.001275),
+    ("https://api.openai.com/v1#gpt-5-mini", {"usage": OPENAI, "service_tier": "flex"}, 0.0006375),
+    ("https://llm.example.org/v1#gpt-5-mini", {"usage": OPENAI}, 0.001275),
+    ("openai/gpt-5-mini", {"usage": OPENAI}, 0.001275),
+    ("https://api.anthropic.com/v1#claude-sonnet-4-5", {"usage": ANTHROPIC}, 0.00855),
+    ("anthropic/claude-sonnet-4-5", {"usage": ANTHROPIC | {"service_tier": "batch"}}, 0.004275),
+    (
+        "anthropic/claude-sonnet-4-5",
+        {"usage": {**ANTHROPIC, "prompt_tokens": 3_000, "completion_tokens": 100}},
+        0.00855,
+    ),
+    (f"https://api.together.xyz/v1#{R1}", {"usage": OPENAI}, None),
+    (f"together_ai/{R1}", {"usage": OPENAI}, None),
+    (f"https://llm.example.org/v1#{R1}", {"usage": OPENAI}, None),
+]
+"""A judge, the usage of a reply, and its cost."""
+
+
+@pytest.mark.parametrize(("judge", "answer", "cost"), REPLIES)
+def test_a_judges_cache_and_tier_are_priced_and_no_other_sellers_price_is(
+    judge: str, answer: dict[str, Any], cost: float | None
+) -> None:
+    """By the names of OpenAI and Anthropic; where the seller has no price, the cost is unknown."""
+    price = JudgePrices(Settings().with_options("judge", {"model": judge}), Prices())
+    call = JudgeCall(completion="1", **read_usage(answer, "?", ["1"]))
+    assert price.cost_of_call(call, judge.rpartition("#")[2]) == (None if cost is None else pytest.approx(cost))
+
+
+def test_a_judges_configured_tier_is_reserved() -> None:
+    """Before the reply says which tier it was."""
+    settings = Settings().with_options("judge", {"model": "openai/gpt-5-mini", "service_tier": "priority"})
+    assert JudgePrices(settings, Prices())("openai/gpt-5-mini", 1_000_000, 0) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("recorded", [False, True])

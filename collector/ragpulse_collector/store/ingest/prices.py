@@ -278,7 +278,7 @@ class Prices:
 
     def replace(self, overrides: Mapping[str, Price], table: str | None = None) -> None:
         """Price calls from now on by these settings and the table in this file; raises StoreError."""
-        self.table, self._overrides = PriceTable(None if table is None else Path(table)), dict(overrides)
+        self.table, self.configured = PriceTable(None if table is None else Path(table)), dict(overrides)
         self._rates.cache_clear()
 
     def settle(self, batch: SpanBatch) -> None:
@@ -331,7 +331,7 @@ class Prices:
         return CallCost(None if above is None else float(above.price.total_price), rates.source)
 
     def _find(self, model: str, provider: str | None, tier: str) -> Rates | None:
-        override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
+        override = self.configured.get(model) or self.configured.get(f"{provider}/{model}")
         if override is None:
             return _rates(self.table, model, provider, tier)
         price: TierPrice = override.tiers.get(tier, override)
