@@ -135,7 +135,7 @@ class Units:
             query=query,
             response=response,
             n_spans=1,
-            n_units=1,
+            n_units=facts.get("n_units", 1),
             late_spans=0,
             **shared,
             **{key: facts.get(key, value) for key, value in defaults.items()},

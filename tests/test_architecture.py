@@ -78,7 +78,7 @@ def test_a_count_of_nothing_is_zero() -> None:
 NEVER_NULL = {
     "decided", "evaluator", "id", "joined", "kind", "name", "reason", "sampled", "score_key", "snapshot_id", "source",
     "span_id", "status", "trace_id", "UUID",  # columns that every row has
-    "alone", "clocked", "due", "exploratory", "facet", "fits", "graded", "has_usage", "hour", "in_call", "is_rag",
+    "alone", "clocked", "due", "exploratory", "facet", "fits", "graded", "has_usage", "hour", "in_call",
     "last_trace", "late", "local_root", "list_contains", "coalesce", "UNCLEAR", "_COUNTS", "allowed", "served",
 }  # fmt: skip
 UNKNOWN_EITHER_WAY = {

@@ -50,7 +50,7 @@ __all__ = [
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
     "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source", "top_k", "answer",
-    "topic", "label", "tag", "error", "dataset", "where",
+    "topic", "label", "tag", "error", "roots", "dataset", "where",
 )  # fmt: skip
 GROUPS: Final = (
     "service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "finish_reason",

@@ -32,13 +32,17 @@ class Uncertain:
     hi: float | None = None
 
 
+COUNTING = "counting"
+"""The kind of the marker of an upgrade after which fewer roots count as requests."""
+
+
 @dataclass(frozen=True, slots=True)
 class Marker:
     """A time at which something began that may explain a change."""
 
     t: datetime
     kind: str
-    """`prompt_version`, `version` of an evaluator, or `lead`: another evaluator leads."""
+    """`prompt_version`, `version` of an evaluator, `lead`: another evaluator leads, or `counting` (COUNTING)."""
     text: str
     prompt: str | None = None
     """The name of the prompt."""

@@ -18,6 +18,7 @@ from ragpulse_collector.analysis.traffic import (
     ClusteredMean,
     Tail,
     TrafficBucket,
+    counting_markers,
     failing,
     means,
     p95,
@@ -178,7 +179,9 @@ class Snapshot:
     def markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
         """Return the starts of prompts of these requests, and of an evaluator's versions and judges, in order."""
         markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
-        if evaluator is not None:
+        if evaluator is None:
+            markers += self.part("counting", lambda: counting_markers(self.store, self.window))
+        else:
             markers += version_markers(evaluator, self.quality(evaluator, family))
             markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
         return sorted(markers, key=lambda marker: marker.t)

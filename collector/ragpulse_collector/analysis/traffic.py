@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, flag
+from ragpulse_collector.analysis.answers import COUNTING, GroupValue, Marker, Place, flag
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.refusals import Invalid
@@ -27,7 +27,7 @@ from ragpulse_collector.store.estimates import (
 )
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
-from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, with_columns
+from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, requests_since, with_columns
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
@@ -406,6 +406,14 @@ def requests_by_service(store: Store, query: Query) -> dict[str, float]:
     """Return how many requests each service has; empty text for those without one."""
     sql = f"SELECT coalesce(service, ''), {_REQUESTS} {_INSIDE}{query.filters.sql} GROUP BY 1"
     return dict(store.read(sql, query.parameters).rows)
+
+
+def counting_markers(store: Store, window: Window) -> list[Marker]:
+    """Return the upgrade inside the window after which only requests are counted, if there was one."""
+    since = requests_since(store)
+    if since is None or not window.first <= since < window.last:
+        return []
+    return [Marker(since, COUNTING, "counting requests alone", label=COUNTING)]
 
 
 _MOST_MARKERS = 50

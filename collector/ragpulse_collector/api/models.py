@@ -35,7 +35,7 @@ from ragpulse_collector.api.params import (
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import Filter, bound_to
+from ragpulse_collector.store.queries.traces import Filter, Roots, bound_to
 
 HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
@@ -92,6 +92,7 @@ class Filters(Range):
         examples=[{"tenant": ["acme"]}],
     )
     error: bool | None = None
+    roots: Roots = Field("requests", description="`other`: what is stored and not counted; `all`: both.")
     q: str | None = Field(
         None, description="Words in question or answer; a user, a session or the start of a trace id."
     )
@@ -137,7 +138,7 @@ class Filters(Range):
         return every((
             self.bound(), having(wanted | metadata), in_error(self.error),
             labelled(self.label, getattr(self, "evaluator", None)), in_dataset(self.dataset), with_words(self.q),
-            meeting(self.where),
+            meeting(self.where), Filter(roots=self.roots),
         ))  # fmt: skip
 
 

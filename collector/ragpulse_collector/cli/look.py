@@ -91,6 +91,7 @@ def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: 
 @where_option
 @option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
+@option("--roots", type=click.Choice(["requests", "other", "all"]), default="requests", help="`other`: no requests.")
 @option("--limit", type=COUNT, default=20, help="The most traces.")
 @showing("GET traces")
 def traces(answer: Json, tz: str, **_: object) -> None:

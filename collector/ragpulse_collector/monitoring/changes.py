@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 
@@ -120,7 +119,7 @@ def _earlier(
 
 def _same_hours(filters: Filter, periods: Periods, length_s: float, lag: timedelta) -> Filter:
     """Keep only requests at the same hours of the day as the last `length_s`: quality may have a daily rhythm."""
-    return replace(filters, sql=f"{filters.sql} AND {periods.seconds_back('start_time', lag)} % {DAY_S} < {length_s}")
+    return filters & Filter(f"{periods.seconds_back('start_time', lag)} % {DAY_S} < {length_s}")
 
 
 def _compare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from ragpulse_collector.analysis.answers import GroupValue
@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.traffic import TOPIC_SHARE, known_traffic
 from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import WEIGHT
-from ragpulse_collector.store.queries.traces import Filter, first_span, with_columns
+from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since, with_columns
 from ragpulse_evaluators.statistics import Interval
 
 __all__ = ["COUNTS", "SHARES", "Compare", "count_comparisons", "counted", "either", "may_replace"]
@@ -50,9 +50,10 @@ def count_comparisons(
     store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
 ) -> dict[str, Compare]:
     """Return per group the comparison of its last counts with the same hours of earlier days."""
-    readings = [_read_counts(store, metric, periods, filters, groups, lag) for lag in periods.lags]
+    # What was counted otherwise is no level to compare with.
+    first_start = requests_since(store) or first_span(store) or periods.end
+    readings = [_read_counts(store, metric, periods, filters, groups, lag, first_start) for lag in periods.lags]
     counts_by_group = readings[0]
-    first_start = first_span(store) or periods.end
     n_known = int((periods.end - first_start).total_seconds() // periods.step_s)
     baseline_index, share = round(periods.baseline_s / 2.0 / periods.step_s), metric not in COUNTS
     quiet = {
@@ -76,7 +77,13 @@ def count_comparisons(
 
 
 def _read_counts(
-    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...], lag: timedelta
+    store: Store,
+    metric: str,
+    periods: Periods,
+    filters: Filter,
+    groups: tuple[str, ...],
+    lag: timedelta,
+    since: datetime,
 ) -> dict[tuple[GroupValue, ...], Counts]:
     value, is_share = counted(metric), metric not in COUNTS
     rows = store.read(
@@ -86,7 +93,7 @@ def _read_counts(
         f" WHERE start_time >= $first AND start_time < $last AND {value} IS NOT NULL AND {filters.sql}"
         " GROUP BY ALL",
         {
-            "first": periods.baseline.first - _LONGEST_SHIFT,
+            "first": max(since, periods.baseline.first - _LONGEST_SHIFT),
             "last": periods.end + min(lag, timedelta()),
             **filters.parameters,
         },

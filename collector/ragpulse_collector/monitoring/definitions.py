@@ -6,13 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.query import columns_of, meeting
 from ragpulse_collector.analysis.selection import duration_s
-from ragpulse_collector.analysis.traffic import check_metric, topic_metrics
+from ragpulse_collector.analysis.traffic import check_metric, topic_metrics, traffic_of
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
@@ -27,21 +27,34 @@ from ragpulse_collector.settings import (
     TargetSettings,
 )
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
 from ragpulse_collector.store.queries.scores import met_evaluators, refuse_unclear
+from ragpulse_collector.store.queries.traces import requests_since
 from ragpulse_evaluators.errors import nearest
 
-__all__ = ["DIGEST", "DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
+__all__ = ["DIGEST", "DRIFT", "RECOUNTED", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
 
 _SCORED = ("quality", "score")
 """The metrics that average scores; a pass rate has the evaluator's own limit."""
 _log = logging.getLogger("ragpulse.collector")
+RECOUNTED = timedelta(days=7)
+"""For so long after the upgrade that counts requests alone, a limit fires only if it would when all roots count."""
 
 
 def log_changed_meanings(
     store: Store, *, monitors: Iterable[Monitor], targets: Iterable[TargetSettings], rules: Iterable[Rule]
 ) -> None:
-    """Log a warning for each evaluator of changed meaning that has a limit, while former scores are stored."""
+    """Log a warning for each evaluator of changed meaning that has a limit, while former scores are stored.
+
+    So for limits of the traffic, after the upgrade that counts requests alone.
+    """
+    monitors, since = list(monitors), requests_since(store)
+    counted = [one.settings.name for one in monitors if traffic_of(one.settings.metric)]
+    if counted and since and utc_now() < since + RECOUNTED:
+        _log.warning(
+            "requests alone are counted since %s; look at the limits of the monitors %s", since, ", ".join(counted)
+        )
     owners: dict[str, list[str]] = {}
     for evaluator, owner in _limits(monitors, targets, rules):
         owners.setdefault(evaluator, []).append(owner)

@@ -20,6 +20,7 @@ from ragpulse_collector.analysis.overview import Headline, RangeSummary, Traffic
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
 from ragpulse_collector.monitoring.headline import Statement, headline
@@ -32,6 +33,7 @@ from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace
+from ragpulse_collector.store.queries.traces import requests_since
 from ragpulse_collector.store.topics import last_fit, stored_topics
 from ragpulse_collector.words import called, times
 from ragpulse_collector.words.figures import counted, estimate, percent, snippet, unit_of, usd
@@ -51,7 +53,7 @@ _SILENCES = f"""
     silent AS (
         SELECT r.hour, coalesce(was.n, 0.0) AS n, r.hour - row_number() OVER (ORDER BY r.hour) AS run
         FROM range(floor(epoch($last - $first) / 3600)::INTEGER) r(hour)
-        LEFT JOIN requests was ON was.hour = r.hour - 168
+        LEFT JOIN requests was ON was.hour = r.hour - 168 AND $first + to_hours(was.hour::INTEGER) >= $counted
         WHERE r.hour NOT IN (SELECT hour FROM requests))
     SELECT $first + to_hours(min(hour)), $first + to_hours(max(hour) + 1), round_even(sum(n), 0)::BIGINT AS usual
     FROM silent GROUP BY run HAVING usual >= {_EXPECTED} ORDER BY usual DESC, 1 LIMIT 1"""
@@ -184,7 +186,8 @@ def _gaps(store: Store, query: Query, lead: str, least_users: int) -> list[str]:
 
 def _silence(store: Store, query: Query) -> Silence | None:
     """Return the hours without a request that had the most a week before; None where that may be chance."""
-    rows = store.read(_SILENCES.format(filters=query.filters.sql), query.parameters).rows
+    parameters = {**query.parameters, "counted": requests_since(store) or EPOCH}
+    rows = store.read(_SILENCES.format(filters=query.filters.sql), parameters).rows
     return Silence(*rows[0]) if rows else None
 
 

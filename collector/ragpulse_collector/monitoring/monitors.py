@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -18,8 +19,9 @@ from ragpulse_collector.analysis.exemplars import exemplar_ids
 from ragpulse_collector.analysis.quality import current, estimates
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
+from ragpulse_collector.analysis.traffic import traffic_of
 from ragpulse_collector.monitoring.changes import changes_by_group, started_near
-from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
+from ragpulse_collector.monitoring.definitions import DRIFT, RECOUNTED, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
 from ragpulse_collector.monitoring.findings import (
     Finding,
@@ -57,6 +59,7 @@ from ragpulse_collector.store.queries.monitors import (
     monitors_named,
 )
 from ragpulse_collector.store.queries.monitors import states as stored_states
+from ragpulse_collector.store.queries.traces import Filter, requests_since
 from ragpulse_collector.words import called
 from ragpulse_collector.zones import aligned
 
@@ -71,6 +74,7 @@ _LENIENT = 0.8
 _SETTLED = 0.05
 """A change is over when no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
+_RECOUNTED = "beyond the limit only since the upgrade that counts requests alone: look at the limit"
 _HEADS = {"firing": "ALERT", "ok": "recovered"}
 """The first word of a message, by the state; other states have their name."""
 _WORST = 3
@@ -256,6 +260,26 @@ class Monitors:
         watched = watched or self._watched(monitor, now)
         if condition.sign == "change":
             return self._changes(monitor, now, states, watched)
+        findings = self._beyond(monitor, condition, now, states, watched)
+        since = requests_since(self._store) if traffic_of(monitor.metric) else None
+        if since and now < since + RECOUNTED:
+            watched = replace(watched, filters=watched.filters & Filter(roots="all"))
+            former = self._beyond(monitor, condition, now, states, watched)
+            for group, finding in findings.items():
+                before = states.get(group, "undecided")
+                if finding.state == "firing" != before and former[group].state != "firing":
+                    findings[group] = replace(finding, state=before, text=_RECOUNTED)
+        return findings
+
+    def _beyond(
+        self,
+        monitor: MonitorSettings,
+        condition: Condition,
+        now: datetime,
+        states: Mapping[str, State],
+        watched: Watched,
+    ) -> dict[str, Finding]:
+        """Return which groups are beyond the limit."""
         window = Window(now - timedelta(seconds=duration_s(monitor.window)), now, 0)
         found = readings(self._reader(monitor), monitor.metric, watched.query(window), condition)
         if sees_silence(monitor.metric, condition):

@@ -24,6 +24,7 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.health import results_of_day
 from ragpulse_collector.store.queries.jobs import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators
+from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_evaluators.statistics import planned_half_width
 
 PREVIEW_DAYS = 7
@@ -100,7 +101,7 @@ def preview(store: Store, rules: Rules, /, draft: RuleDraft) -> RulePreview:
         .read(
             f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
             f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
-            f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY{_LAST_TURN[rule.unit]})"
+            f" WHERE {REQUEST} AND start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY{_LAST_TURN[rule.unit]})"
         )
         .rows
     )

@@ -203,9 +203,10 @@ class Sampler:
             run(sql.DUE_SPANS, parameters)
         run(decided.PLACED)
         run(decided.INSIDE)
-        run(decided.UNIT, {"salt": self.salt})
+        run(decided.ROOT)
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
+        run(decided.UNIT, {"salt": self.salt})
         run(sql.UNCOUNTED, uncounted._asdict())
         self._find_refusals(transaction)
         run(sql.TOPICS, topics._asdict())
@@ -263,7 +264,7 @@ class Sampler:
         return [*sets[:-1], sets[-1]._replace(rules=now)]
 
     def _add_texts_below(self, transaction: Transaction, lo: Mapping[str, datetime | None]) -> None:
-        """Give units without query or response the texts of the spans below."""
+        """Give roots without query or response the texts of the spans below."""
         if not transaction.execute(documents.COUNT_SILENT).value:
             transaction.execute(documents.NOTHING_BELOW)
             return

@@ -19,8 +19,8 @@ from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
 from ragpulse_collector.store.log import has_commits, log_bytes
-from ragpulse_collector.store.protocol import StoreError
-from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
+from ragpulse_collector.store.protocol import StoreError, utc_now
+from ragpulse_collector.store.schema import REQUESTS_SINCE, SCHEMA_VERSION, TABLES, column_types
 from ragpulse_collector.store.units.decided import feedback_of
 from ragpulse_collector.store.views import create_views, views_digest
 
@@ -40,6 +40,8 @@ _NAME_FEEDBACK = f"""
     FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)), scales="map([]::VARCHAR[], []::DOUBLE[][])")}) n
     WHERE latest AND trace_facts.trace_id = n.trace_id"""
 """Before version 11 the newest score of any name was acceptance."""
+_REQUESTS_ALONE = 13
+"""Before this version every root counted as a request."""
 
 
 def file_version(fetch: Fetch) -> int:
@@ -89,6 +91,9 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False)
 
 
 def _write_version(execute: Execute, version: int) -> None:
+    if 0 < version < _REQUESTS_ALONE:
+        execute(f"""INSERT INTO raw.meta (key, value)
+                    SELECT '{REQUESTS_SINCE}', '{utc_now()}' FROM raw.trace_facts LIMIT 1""")
     if version != SCHEMA_VERSION:
         execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
     create_views(execute)

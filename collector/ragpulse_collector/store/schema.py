@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
+REQUESTS_SINCE = "requests_since"
+"""The key of `raw.meta` with the time of the upgrade since which roots that are no requests are not counted."""
 
 VIEW_NAMES = ("traces", "spans", "contexts", "scores", "decisions", "sessions", "quality_daily", "judge_spans")
 """The keys of `views.VIEWS`. A reader process checks queries against them without loading the views' SQL."""
@@ -48,6 +50,7 @@ TABLES: dict[str, str] = {
         scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
     # `answer`: answered, refused or empty. `feedbacks` leaves out values outside the scale of their name. `topic`: the
     # name of one of `topics`, or `other`. `question_distance`: 1 - cosine of the question and the nearest centre.
+    # `n_units`: its requests; 0 for what is stored and not counted. Before version 13 every root was one.
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,

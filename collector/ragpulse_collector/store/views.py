@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ragpulse_collector.store.estimates import CLUSTER, ESTIMATED, IDENTIFIED, MACROS, WEIGHT, hajek
+from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.units.undecided import undecided
 
 
@@ -124,7 +125,8 @@ SESSION_FIGURES = f"""
 Its cost is unknown if that of a turn is.
 """
 
-_SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"
+_SESSIONS = f"""
+    SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL AND {REQUEST} GROUP BY session_id"""
 
 # Derived, not stored: a judge's calls are part of its verdict, so they are in no traffic, are never sampled, and are
 # deleted with the verdict. A call has no time of its own within the evaluation.

@@ -208,7 +208,7 @@ def read_usage(answer: Fields, prompt: str, texts: Iterable[str]) -> JsonObject:
         "cached_tokens": cached,
         "cache_write_tokens": written,
         "reasoning_tokens": reasoning,
-        "service_tier": tier if isinstance(tier, str) else None,
+        "service_tier": tier[:40] if isinstance(tier, str) else None,
         "estimated": bool(text) and not problem and found != counts,
         "cost_usd": answer.get("cost_usd") if found == [*stated] and 0 <= (answer.get("cost_usd") or 0) < inf else None,
     }

@@ -48,7 +48,7 @@ def test_a_trace_without_a_root_is_decided_after_thirty_quiet_seconds(kit: Any, 
     """A span whose parent was never received is a local root and its own unit."""
     store = kit.store()
     sampler = Sampler(store)
-    kit.send(store, kit.span(2, 1, "chain"))
+    kit.send(store, kit.span(2, 1, "chain", query="q"))
     assert [sampler.decide(kit.later(29)), sampler.decide(kit.later(2))] == [0, 1]
     assert rows(store, "SELECT DISTINCT span_id FROM decisions") == [(f"{2:016x}",)]
 
@@ -300,7 +300,7 @@ def test_a_unit_that_proves_to_be_a_part_leaves_the_estimates(kit: Any, rows: An
     """Its parent came late: the old unit's latest decision is `late` with pi 0, the new unit is decided."""
     store = kit.store()
     sampler = Sampler(store, lambda: [ALL])
-    kit.send(store, kit.span(2, 1, "chain"))
+    kit.send(store, kit.span(2, 1, "chain", query="q"))
     sampler.decide(kit.later(31))
     kit.send(store, kit.span(1, kind="rag"))
     sampler.decide(kit.later(3))

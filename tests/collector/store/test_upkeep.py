@@ -28,7 +28,7 @@ from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import EmbeddedStore, FileReader, StoreError, Transaction, migrations, schema
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.migrations import migrate_file
-from ragpulse_collector.store.queries.traces import holds_words, words
+from ragpulse_collector.store.queries.traces import holds_words, requests_since, words
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
 
 HOUR_NS = 3_600_000_000_000
@@ -276,6 +276,28 @@ def test_remap_rewrites_what_changed_once(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT span_id, kind FROM spans ORDER BY 1") == [(f"{1:016x}", "rag"), (f"{2:016x}", "llm")]
     sampler.decide(kit.later(3))
     assert rows(store, "SELECT model, n_spans, late_spans FROM traces") == [("m", 2, 0)]
+
+
+def test_an_older_version_counted_every_root_until_remap(kit: Any, rows: Any) -> None:
+    """The upgrade leaves the past as it is, and its time in the file; remap counts it anew, once; the mark goes."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag", query="q"), kit.span(2, trace_id="2" * 32, kind="embedding", query="chunk"))
+    Sampler(store).decide(kit.later(3))
+    for statement in (
+        "UPDATE raw.trace_facts SET n_units = 1, unit_span_id = 2 WHERE n_units = 0",
+        "UPDATE raw.meta SET value = '12' WHERE key = 'schema_version'",
+    ):
+        store.write(partial(_run, statement)).result(20)
+    kit.close()
+    again = kit.store()
+    counts = "SELECT n_units, count(*) FROM traces GROUP BY ALL ORDER BY 1"
+    assert rows(again, counts) == [(1, 2)]
+    assert requests_since(again) is not None
+    kit.later(60)
+    same = partial(remap, again, lambda batch: span_batch(spans_of(batch)))
+    assert same() == (2, 1)
+    Sampler(again).decide(kit.later(3))
+    assert (rows(again, counts), requests_since(again), same()) == ([(0, 1), (1, 1)], None, (2, 0))
 
 
 def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

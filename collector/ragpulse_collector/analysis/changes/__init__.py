@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Protocol
 
-from ragpulse_collector.analysis.answers import Marker, Place
+from ragpulse_collector.analysis.answers import COUNTING, Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
 from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
@@ -159,7 +159,12 @@ def _mix(series: _Series, step: _Step, snapshot: Snapshot) -> MixChange | None:
 def _serves_the_change(
     marker: Marker, metric: str, snapshot: Snapshot, times: tuple[datetime, datetime, datetime], rises: bool
 ) -> bool:
-    """Return whether the change is in the requests of a prompt's name and services, and in no others."""
+    """Return whether the change is in the requests of a prompt's name and services, and in no others.
+
+    Another count of requests moves the traffic only.
+    """
+    if marker.kind == COUNTING:
+        return ":" not in metric
     served = "list_contains($served::VARCHAR[], coalesce(service, '')) AND prompt_name IS NOT DISTINCT FROM $prompt"
     parameters = {"served": list(marker.services), "prompt": marker.prompt}
     others, own = (

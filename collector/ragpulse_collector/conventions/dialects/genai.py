@@ -61,7 +61,7 @@ OPERATIONS = {
     "reranker": "reranker",
     "execute_tool": "tool",
     "invoke_agent": "agent",
-    "create_agent": "agent",
+    "create_agent": "other",
     "plan": "agent",
     "invoke_workflow": "chain",
     "handle_conversation_turn": "chain",

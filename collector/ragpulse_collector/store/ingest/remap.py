@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +15,8 @@ from ragpulse_collector.store.ingest.prices import CallCost
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
 from ragpulse_collector.store.rows import SPAN_COLUMNS, TableRows
+from ragpulse_collector.store.schema import REQUESTS_SINCE
+from ragpulse_collector.store.units.row import ASKS
 
 _BATCH = 2_000
 
@@ -32,6 +34,14 @@ _CONTEXTS = """
     SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id, rank, id, score, text,
            metadata
     FROM raw.contexts WHERE start_time BETWEEN $lo AND $hi ORDER BY trace_id, span_id, rank"""
+
+_DOUBTFUL = f"""
+    SELECT trace_id, span_id FROM raw.spans WHERE start_time BETWEEN $lo AND $hi AND ({ASKS}) = false
+       AND (trace_id, span_id) IN (
+        SELECT (trace_id, unit_span_id) FROM raw.trace_facts
+        WHERE latest AND start_time BETWEEN $lo - INTERVAL 1 DAY AND $hi + INTERVAL 1 DAY
+          AND decided_at < (SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = '{REQUESTS_SINCE}'))"""
+"""The units that an older version counted, and that may be no requests."""
 
 _DELETE = """
     DELETE FROM raw.{table} t USING (SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id) d
@@ -54,21 +64,26 @@ def remap(
     """Run `derive` over the stored spans and rewrite those that change; returns how many were seen and rewritten.
 
     Each batch is one transaction, oldest first; a second run changes nothing. A known cost stays: only spans whose cost
-    is unknown are priced again. The sampler decides rewritten traces again.
+    is unknown are priced again. The sampler decides rewritten traces again, and those whose root was counted as a
+    request by an older version and may be none.
     """
     seen = changed = 0
-    for batches in _batches(store, since):
-        rewritten = [new for old in batches if len(new := _changed(old, derive, price))]
+    for batches, doubtful in _batches(store, since):
+        rewritten = [new for old in batches if len(new := _changed(old, derive, price, doubtful))]
         if rewritten:
             store.write(partial(_rewrite, batches=rewritten)).result()
         seen, changed = seen + sum(map(len, batches)), changed + sum(map(len, rewritten))
+    if since == EPOCH:
+        store.write(lambda tx: tx.execute(f"DELETE FROM raw.meta WHERE key = '{REQUESTS_SINCE}'")).result()
     if changed:
         store.write(partial(audit, actor="remap", action="remap", detail={"spans": changed})).result()
     return seen, changed
 
 
-def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] | None) -> SpanBatch:
-    """Return the spans of a batch with other values than before."""
+def _changed(
+    old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] | None, doubtful: Container[Key]
+) -> SpanBatch:
+    """Return the spans of a batch with other values than before, and the doubtful ones."""
     new = derive(old)
     is_known = [usd is not None for usd in old.values("cost_usd")]
     if price is not None:
@@ -76,22 +91,25 @@ def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] 
     for name in CallCost._fields:
         pairs = zip(is_known, old.values(name), new.values(name), strict=True)
         new.columns[name] = [was if is_known or price is None else now for is_known, was, now in pairs]
-    changed = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}
+    changed = {row for row, key in enumerate(zip(old.trace_ids, old.span_ids, strict=True)) if key in doubtful}
+    changed.update(row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row))
     for name in _FIELDS:
         values = zip(old.values(name), new.values(name), strict=True)
         changed.update(row for row, (was, now) in enumerate(values) if was != now)
     return new.take(sorted(changed))
 
 
-def _batches(store: Store, since: datetime) -> Iterator[list[SpanBatch]]:
-    """Yield stored spans, oldest first, as one batch for each resource."""
+def _batches(store: Store, since: datetime) -> Iterator[tuple[list[SpanBatch], set[Key]]]:
+    """Yield stored spans, oldest first, as one batch for each resource, with those that may be no requests any more."""
     position: dict[str, Any] = {"after": since, "trace": "0" * 32, "span": 0, "most": _BATCH}
     while rows := store.read(_SPANS, position).dicts():
-        contexts = _contexts(store, rows[0]["start_time"], rows[-1]["start_time"])
+        within = {"lo": rows[0]["start_time"], "hi": rows[-1]["start_time"]}
+        contexts, doubtful = _contexts(store, **within), store.read(_DOUBTFUL, within).rows
         by_resource: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             by_resource.setdefault(row["resource"], []).append(row)
-        yield [_batch(rows, contexts) for rows in by_resource.values()]
+        keys = {(trace_id.bytes, span_id.to_bytes(8, "big")) for trace_id, span_id in doubtful}
+        yield [_batch(rows, contexts) for rows in by_resource.values()], keys
         last = rows[-1]
         position |= {"after": last["start_time"], "trace": last["trace_id"], "span": int(last["span_id"], 16)}
 

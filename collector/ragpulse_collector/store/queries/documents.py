@@ -26,17 +26,18 @@ OWN_TEXTS = """
     CREATE OR REPLACE TEMP TABLE own AS
     SELECT x.trace_id, x.span_id, any_value(c.query) FILTER (c.query_from IS NULL) AS query,
            any_value(c.response) FILTER (c.response_from IS NULL) AS response
-    FROM unit x LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= $lo) c
+    FROM root x LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= $lo) c
       ON c.trace_id = x.trace_id AND c.span_id = x.span_id
     GROUP BY x.trace_id, x.span_id"""
-"""The texts of each unit's own span."""
+"""The texts of each root's own span."""
 
 _SILENT = f"(coalesce(o.query, '{UNSAID}') = '{UNSAID}' OR coalesce(o.response, '{UNSAID}') = '{UNSAID}')"
 COUNT_SILENT = f"SELECT count(*) FROM own o WHERE {_SILENT}"
 
 NOTHING_BELOW = """
     CREATE OR REPLACE TEMP TABLE below AS
-    SELECT trace_id, span_id, query, span_id AS query_from, response, span_id AS response_from, false AS failed
+    SELECT trace_id, span_id, query, span_id AS query_from, response, span_id AS response_from, false AS failed,
+           false AS asks
     FROM own WHERE false"""
 
 BELOW = f"""
@@ -66,10 +67,11 @@ BELOW = f"""
                arg_max({{text: response, span: span_id, failed: failed}}, sort_key)
                    FILTER (kind = 'llm' AND NOT in_call) AS answer,
                arg_min({{text: response, span: span_id}}, sort_key)
-                   FILTER (kind NOT IN ('retriever', 'llm') AND response IS NOT NULL) AS output
+                   FILTER (kind NOT IN ('retriever', 'llm') AND response IS NOT NULL) AS output,
+               bool_or(kind <> 'chain') AS asks
         FROM texts_below GROUP BY trace_id, unit),
     found AS (
-        SELECT o.*, CASE WHEN coalesce(o.query, '{UNSAID}') = '{UNSAID}' THEN c.question END AS question,
+        SELECT o.*, c.asks, CASE WHEN coalesce(o.query, '{UNSAID}') = '{UNSAID}' THEN c.question END AS question,
                o.response IS NULL AND coalesce(c.answer.failed, false) AS failed,
                CASE WHEN o.response IS NULL AND failed IS NOT TRUE AND c.answer.text IS NULL THEN c.output
                     WHEN coalesce(o.response, '{UNSAID}') = '{UNSAID}' AND NOT coalesce(c.answer.failed, false)
@@ -77,9 +79,9 @@ BELOW = f"""
                     THEN {{text: c.answer.text, span: c.answer.span}} END AS answer
         FROM own o JOIN chosen c ON c.trace_id = o.trace_id AND c.unit = o.span_id)
     SELECT trace_id, span_id, question.text AS query, question.span AS query_from, answer.text AS response,
-           answer.span AS response_from, failed
+           answer.span AS response_from, failed, asks
     FROM found"""
-"""The texts of spans below a unit whose own span has none: an HTTP request, a workflow, a wrapped function.
+"""The texts of spans below a root whose own span has none: an HTTP request, a workflow, a wrapped function.
 
 The query is that of the first retriever, else of the first model call. The response is that of the last model call in
 no other; if that failed, so did the unit. Without model calls it is that of a chain or an agent below. What is below a

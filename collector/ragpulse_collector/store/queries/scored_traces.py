@@ -39,7 +39,7 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[ScoredTrace]:
         return []
     listed = Filter("trace_id IN (SELECT unnest($ids::UUID[]))", {"ids": list(trace_ids)})
     sql = f"SELECT {COLUMNS} FROM (SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id) FROM ({FACTS})"
-    rows = store.read(f"{sql} WHERE {listed.sql})", listed.parameters)
+    rows = store.read(f"{sql} WHERE {listed.condition})", listed.parameters)
     by_id = {row.trace_id: row for row in _with_scores(store, rows, listed)}
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
@@ -89,9 +89,9 @@ def _with_scores(store: Store, page: Rows, about: Filter) -> list[ScoredTrace]:
 def _listed(store: Store, about: Filter) -> list[tuple[Any, ...]]:
     """Return scores by age; which replays count is asked only where there are some: that takes as long as the rest."""
     sql = "SELECT * EXCLUDE (created_at) FROM ({}) ORDER BY status <> 'error', created_at"
-    rows = store.read(sql.format(listed_scores(about.sql, "raw.scores")), about.parameters).rows
+    rows = store.read(sql.format(listed_scores(about.condition, "raw.scores")), about.parameters).rows
     if any(row[_RUN] is not None for row in rows):
-        return store.read(sql.format(listed_scores(about.sql)), about.parameters).rows
+        return store.read(sql.format(listed_scores(about.condition)), about.parameters).rows
     return rows
 
 

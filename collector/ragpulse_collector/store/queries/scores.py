@@ -19,6 +19,7 @@ from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
+from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.views import COUNTED, SERIES, UNCLEAR, hex_span, hex_trace
 
 FEEDBACK = "feedback"
@@ -379,7 +380,7 @@ def scored_by_class(
         .read(
             f"""
             WITH unit AS (SELECT trace_id, {number} AS number FROM traces t
-                WHERE start_time > now()::TIMESTAMP - INTERVAL {days} DAY{units}),
+                WHERE {REQUEST} AND start_time > now()::TIMESTAMP - INTERVAL {days} DAY{units}),
             scored AS (SELECT u.number, s.evaluator, count(*) AS n, sum(normalized / pi) / sum(1 / pi) AS mean,
                     sum(normalized * normalized / pi) / sum(1 / pi) AS square, avg(cost_usd) AS cost
                 FROM scores s JOIN unit u ON u.trace_id = s.trace_id

@@ -10,6 +10,7 @@ from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.scored_traces import SHOWN, ScoredTrace, listed_scores, scored
 from ragpulse_collector.store.queries.scores import repeats
 from ragpulse_collector.store.queries.traces import COLUMNS, Filter
+from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.views import COUNTED, IN_LISTS, SERIES, SESSION_FIGURES, SOURCE, hex_trace
 
 FACETS = (
@@ -200,7 +201,7 @@ def sessions_with(store: Store, condition: str, sort: str, evaluator: str | None
         f"SELECT session_id, {SESSION_FIGURES}, {_lowest('score', 'failing')} AS worst_score,"
         " arg_min(query, (start_time, trace_id)) AS query"
         f" FROM traces LEFT JOIN ({lowest_scores(store, evaluator)}) s ON s.scored_id = traces.trace_id"
-        f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {condition}) GROUP BY session_id"
+        f" WHERE {REQUEST} AND session_id IN (SELECT session_id FROM traces t WHERE {condition}) GROUP BY session_id"
         f" ORDER BY {SESSION_SORTS[sort]}"
     )
 
@@ -208,14 +209,14 @@ def sessions_with(store: Store, condition: str, sort: str, evaluator: str | None
 def session_figures(store: Store, name: str) -> SessionRow | None:
     """Return the figures of a session."""
     found = store.read(f"SELECT $session AS session_id, {SESSION_FIGURES} FROM traces WHERE session_id = $session"
-                       " HAVING count(*) > 0", {"session": name}).of(SessionRow)  # fmt: skip
+                       f" AND {REQUEST} HAVING count(*) > 0", {"session": name}).of(SessionRow)  # fmt: skip
     return found[0] if found else None
 
 
 def session_turns(store: Store, name: str) -> list[ScoredTrace]:
     """Return the last turns of a session, the first one first."""
     turns = store.read(
-        f"SELECT {COLUMNS} FROM traces WHERE session_id = $session"
+        f"SELECT {COLUMNS} FROM traces WHERE session_id = $session AND {REQUEST}"
         f" ORDER BY start_time DESC, trace_id DESC LIMIT {MAX_TURNS}",
         {"session": name},
     )

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
 
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store, Within
+from ragpulse_collector.store.schema import REQUESTS_SINCE
+from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.units.undecided import LOW
 from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE
 
@@ -22,24 +24,36 @@ _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
 """A trace id, or its beginning."""
 
 
+Roots = Literal["requests", "other", "all"]
+_ROOTS: dict[Roots, str] = {"requests": f"{REQUEST} AND ", "other": "n_units = 0 AND ", "all": ""}
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A SQL boolean over the columns of `traces` with its parameters; `true` keeps every trace."""
+    """A SQL boolean over the columns of `traces` with its parameters; `true` keeps every request."""
 
-    sql: str = "true"
+    condition: str = "true"
     parameters: dict[str, Any] = field(default_factory=dict)
     tests: bool = False
     """Whether test runs count: the filter names an environment."""
     written: bool = False
     """Whether a user wrote a part of it in SQL."""
+    roots: Roots = "requests"
+    """Which traces are kept: requests, other roots, or all."""
+
+    @property
+    def sql(self) -> str:
+        """The condition on a row of `traces`."""
+        return f"{_ROOTS[self.roots]}{self.condition}"
 
     def __bool__(self) -> bool:
-        return self.sql != "true"
+        return self.condition != "true"
 
     def __and__(self, other: Filter) -> Filter:
-        sql = " AND ".join(part.sql for part in (self, other) if part) or "true"
+        condition = " AND ".join(part.condition for part in (self, other) if part) or "true"
         parameters = {**self.parameters, **other.parameters}
-        return Filter(sql, parameters, self.tests or other.tests, self.written or other.written)
+        roots = other.roots if self.roots == "requests" else self.roots
+        return Filter(condition, parameters, self.tests or other.tests, self.written or other.written, roots)
 
 
 def bound_to(binding: Binding) -> Filter:
@@ -321,6 +335,14 @@ def has_service(store: Store, service: str, within: Within) -> bool:
     """Whether a decided trace of this service starts in the range."""
     sql = f"SELECT EXISTS (FROM ({FACTS}) WHERE service = $service AND start_time >= $first AND start_time < $last)"
     return bool(store.read(sql, {**within, "service": service}).value)
+
+
+def requests_since(store: Store) -> datetime | None:
+    """Return the time of the upgrade before which every root was counted; None where none was, or after `remap`."""
+    since: datetime | None = store.read(
+        f"SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = '{REQUESTS_SINCE}'"
+    ).value
+    return since
 
 
 def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:

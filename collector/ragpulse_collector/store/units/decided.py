@@ -1,14 +1,15 @@
 """The units of the traces that the sampler decides, and the rows of these traces.
 
-    due_spans ─▶ span_tree (spans with their parent) ─▶ unit ─▶ fact
+    due_spans ─▶ span_tree (spans with their parent) ─▶ root ─▶ unit (the roots that are requests) ─▶ fact
 
 Each step is a temporary table of the writer's connection.
 """
 
 from __future__ import annotations
 
+from ragpulse_collector.records import UNSAID
 from ragpulse_collector.store.units.numbers import U_SQL
-from ragpulse_collector.store.units.row import shown, together
+from ragpulse_collector.store.units.row import ASKS, WORK, shown, together
 
 MAX_DEDUPLICATED_SPANS = 10_000
 """In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` states it: decisions of other traces
@@ -51,21 +52,40 @@ INSIDE = """
     WHERE d.kind = 'rag'"""
 """Rag spans below another rag span or an evaluator's span; the walk visits each span once."""
 
-UNIT = f"""
-    CREATE OR REPLACE TEMP TABLE unit AS
+ROOT = f"""
+    CREATE OR REPLACE TEMP TABLE root AS
     WITH marked AS (
-        SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.status,
-               p.kind = 'rag' AS is_rag
+        SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.status, p.kind
         FROM span_tree p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
     whole AS (
-        SELECT trace_id, bool_or(is_rag) AS any_rag, count(*) FILTER (is_rag) AS n_rag, count(*) AS n_all,
-               arg_min(span_id, (NOT is_rag, start_time, span_id)) AS first_span_id
-        FROM marked GROUP BY trace_id)
-    SELECT m.*, m.span_id = w.first_span_id AS is_first, CASE WHEN w.any_rag THEN w.n_rag ELSE w.n_all END AS n_units,
-           {U_SQL} AS u
-    FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
+        SELECT trace_id, bool_or(kind = 'rag') AS any_rag, {WORK} AS work
+        FROM span_tree GROUP BY trace_id)
+    SELECT m.*, w.work FROM marked m JOIN whole w ON w.trace_id = m.trace_id
+    WHERE (m.kind = 'rag') = w.any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
+
+_QUERY, _RESPONSE = (f"nullif(coalesce(o.{text}, b.{text}), '{UNSAID}')" for text in ("query", "response"))
+UNIT = f"""
+    CREATE OR REPLACE TEMP TABLE unit AS
+    WITH asking AS (
+        FROM root WHERE {ASKS}
+        UNION ALL
+        SELECT r.* FROM root r JOIN own o ON o.trace_id = r.trace_id AND o.span_id = r.span_id
+        LEFT JOIN below b ON b.trace_id = r.trace_id AND b.span_id = r.span_id
+        WHERE (r.{ASKS}) = false AND (coalesce(b.asks, false) OR (
+            {_QUERY} IS NOT NULL AND r.kind NOT IN ('embedding', 'guardrail') AND (r.work IN (0, 3)
+                OR r.status = 'error' OR regexp_matches({_RESPONSE}, '^\\s*([^\\s\\[\\x7b\\pL].*)?\\pL', 's'))))),
+    whole AS (
+        SELECT trace_id, count(*) AS n_units, arg_min(span_id, (start_time, span_id)) AS first_span_id
+        FROM asking GROUP BY trace_id)
+    SELECT m.* EXCLUDE (kind, work), m.span_id = w.first_span_id AS is_first, w.n_units, {U_SQL} AS u
+    FROM asking m JOIN whole w ON w.trace_id = m.trace_id"""
+"""The roots that are requests: by their kind, by that of a span below, or by their question.
+
+Where texts are embedded and nothing is searched or asked, a text is what was indexed, unless an answer came of it (with
+letters; JSON is none) or the root failed. The texts of embeddings and guardrails are no questions.
+"""
 
 
 def feedback_of(
@@ -127,7 +147,7 @@ FACT = f"""
                         arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
                min(TRY(begun + to_microseconds((ttft_ms * 1000)::BIGINT))) FILTER (kind = 'llm') AS first_token,
-               max(begun + to_microseconds(duration_us)) AS end_time
+               max(begun + to_microseconds(duration_us)) AS end_time, bool_or(local_root AND status = 'error') AS failed
         FROM dated GROUP BY trace_id),
     texts AS (
         SELECT o.trace_id, o.span_id, coalesce(b.query, o.query) AS query, coalesce(b.response, o.response) AS response,
@@ -159,7 +179,7 @@ FACT = f"""
                          || coalesce(g.reason, 'unpriced') END,
                CASE WHEN w.n_spans > {MAX_DEDUPLICATED_SPANS} THEN 'more than {MAX_DEDUPLICATED_SPANS} spans: '
                     || 'usage that several spans state is counted for each' END), '') AS cost_unknown_reason,
-           coalesce(f.error, false) AS error, w.top_score,
+           coalesce(f.error, w.failed) AS error, w.top_score,
            coalesce(x.n_units, 0)::INTEGER AS n_units,
            CASE WHEN w.revision IS NULL THEN 0
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,

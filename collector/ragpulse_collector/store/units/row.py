@@ -5,6 +5,13 @@ The relation of spans has `place`, an order in which the span that stands for th
 
 from __future__ import annotations
 
+ASKS = "kind IN ('rag', 'agent', 'llm', 'retriever')"
+"""Whether a decorator or a convention calls a span a request, whatever is known of its texts."""
+
+WORK = f"max(CASE WHEN {ASKS} THEN 3 WHEN kind = 'embedding' THEN 2 ELSE 0 END)"
+"""The most that the spans of a trace do: 3 they ask, 2 they embed, 0 neither."""
+REQUEST = "n_units IS DISTINCT FROM 0"
+"""The condition that a row of `traces` is a request; undecided ones have NULL. The others are called other roots."""
 _AS_STATED = (
     "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant", "agent",
     "data_source", "top_k",

@@ -1,8 +1,11 @@
-"""The rows of traces that the sampler has not decided yet: no tree of spans, no cost, no feedback."""
+"""The rows of traces that the sampler has not decided yet: no tree of spans, no cost, no feedback.
+
+What has a text and embeds none is taken for a request until its decision.
+"""
 
 from __future__ import annotations
 
-from ragpulse_collector.store.units.row import OF_FIRST, OF_UNIT, shown, together
+from ragpulse_collector.store.units.row import OF_FIRST, OF_UNIT, WORK, shown, together
 
 LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
 """The low-water mark: all spans received before it are decided."""
@@ -13,7 +16,7 @@ _FIRST = f"""coalesce((SELECT min(least(start_time, received_at)) FROM raw.spans
 _WAITING = f"""
             SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, top_score,
                    response_id, input_tokens, output_tokens, cached_tokens, ttft_ms, upstream_pi, control_flow,
-                   {", ".join((*OF_FIRST, *OF_UNIT))},
+                   has_text, {", ".join((*OF_FIRST, *OF_UNIT))},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
                        + epoch_us(start_time) AS place
             FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
@@ -43,6 +46,7 @@ _ROWS = f"""
                       'input': s.input_tokens, 'output': s.output_tokens, 'cached': s.cached_tokens}}}})
                    FILTER (s.kind = 'llm' AND coalesce(s.input_tokens, s.output_tokens) IS NOT NULL) AS calls,
                arg_min(s.status = 'error', place) AS error, max(s.top_score) AS top_score,
+               greatest({WORK}, bool_or(s.has_text)::INTEGER) AS work,
                arg_min(s.span_id, place) AS unit_span_id, arg_min(s.start_time, place) AS unit_time
         FROM ({_WAITING}) s
         ANTI JOIN (
@@ -59,7 +63,9 @@ _ROWS = f"""
            TRY_CAST(list_sum(list_transform(counted, lambda c: c.output)) AS BIGINT) AS output_tokens,
            TRY_CAST(list_sum(list_transform(counted, lambda c: c.cached)) AS BIGINT) AS cached_tokens,
            NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
-           c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
+           c.query, c.response,
+           CASE WHEN x.work IN (1, 3) THEN NULL ELSE 0 END::INTEGER AS n_units,
+           0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            0::INTEGER AS misdated_spans, NULL::MAP(VARCHAR, DOUBLE) AS feedbacks,
            NULL::VARCHAR[] AS feedbacks_off_scale, NULL::VARCHAR AS topic, NULL::FLOAT AS question_distance,
            CASE WHEN regexp_full_match(c.response, '\\s*') THEN 'empty' END AS answer,
@@ -73,7 +79,6 @@ def undecided(since: str, first: str = _FIRST) -> str:
     """Return the rows of undecided traces that begin at `since` or later (SQL); none begins before `first`.
 
     Each is shown by its first rag span, else the span without a parent, else the earliest, whose latency is not that of
-    the trace. Without a sampler millions
-    are undecided: of those before `since` only the id is read.
+    the trace. Without a sampler millions are undecided: of those before `since` only the id is read.
     """
     return _ROWS.format(since=since, first=first)
