@@ -42,7 +42,6 @@ import _clustered
 import _decided
 import _labelled
 import _planned
-import _rates
 from _promises import Promise, run
 
 NOON = datetime(2026, 11, 20, 12)
@@ -454,7 +453,6 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "plan": (_planned.planned, 12, 200),
     "mix": (_planned.equal_mix, 40, 2000),
     "classes": (_planned.by_class, 60, 400),
-    "rates": (_rates.proposed, 20, 400),
     "day": (uneven_day, 6, 100),
     "peeking": (peeking, 12, 400),
     "labels": (labels, 60, 2000),

@@ -19,7 +19,6 @@ NAMES = (
     "plan",
     "classes",
     "mix",
-    "rates",
     "upstream",
     "day",
     "peeking",

@@ -121,22 +121,7 @@ class FakeApi(FakeTopics):
             "budget_usd_per_day": None,
             "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
             "uncovered_share": 0.0 if params["rate"] else 1.0,
-            "proposal": self._proposal(params) if params.get("strata") else None,
-        }
-
-    def _proposal(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Rates for a rule with strata."""
-        return {
-            "evaluator": "faithfulness",
-            "rates": [
-                {"where": None, "now": params["rate"], "rate": 0.02},
-                {"where": params["strata"][0]["where"], "now": params["strata"][0]["rate"], "rate": 0.8},
-            ],
-            "half_width_now": 0.041,
-            "half_width": 0.029,
-            "cost_usd_per_day": 0.27,
-            "words": "0.05 -> 0.02 for the others: a day's interval ±0.041 -> ±0.029 at the same $",
-            "toml": "rate = 0.02\n",
+            "proposal": None,
         }
 
     def _run(self, number: int, status: str) -> dict[str, Any]:

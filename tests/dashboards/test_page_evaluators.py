@@ -1,7 +1,5 @@
 """Evaluators, their rules and judges as HTML, and their forms."""
 
-import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -23,26 +21,6 @@ def test_a_rule_is_saved_paused_and_deleted() -> None:
     assert '"/evaluators" data-go="e" aria-current="page"' in client(api).get("/rules/judged/edit").text
     response = client(api).post("/rules/nightly/delete", data={"x": ""})
     assert (response.status_code, "change it there" in response.text) == (409, True)
-
-
-@pytest.mark.parametrize("source", ["api", "file"])
-def test_proposed_rates_are_applied_with_one_click(source: str) -> None:
-    """The button sends the whole rule with the proposed rates; a rule of the file shows the keys to copy."""
-    api = FakeApi()
-    form = {"name": "judged", "existing": "judged", "evaluators": "faithfulness", "rate": "0.05", "unit": "session"}
-    form |= {"where": "model = 'm'", "budget_usd_per_day": "2.5", "stratum_where_0": "error", "stratum_rate_0": "0.5"}
-    html = client(api).get("/rules/preview", params={**form, "source": source}).text
-    assert "±0.041 -> ±0.029 at the same $" in text_of(html)
-    assert ("rate = 0.02" in html) == (source == "file")
-    assert ("Use these rates" in html) == (source == "api")
-    if source == "api":
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', html))
-        data = {name: unescape(value) for name, value in fields.items()}
-        assert client(api).post("/rules", data=data).status_code == 303
-        strata = [{"where": "error", "rate": 0.8}]
-        rule = {"name": "judged", "evaluators": ["faithfulness"], "rate": 0.02, "where": "model = 'm'"}
-        rule |= {"strata": strata, "unit": "session", "budget_usd_per_day": "2.5"}
-        assert api.calls[-1] == ("PUT rules/judged", rule)
 
 
 def test_a_rule_of_the_file_is_shown_and_not_saved() -> None:

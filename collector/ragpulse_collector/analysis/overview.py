@@ -20,15 +20,13 @@ from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
 from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
-from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
+from ragpulse_evaluators.statistics import Estimate, Interval, minus
 
 __all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic, which pages mark as a demo."""
 _WHOLE = Place(None, ())
-_TAU = 0.1
-"""The size of movement the always-valid interval is tuned for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +36,8 @@ class Headline(Measured):
     evaluator: str
     version: str | None
     judge: str | None
-    always: tuple[float, float] | None
-    """An interval that holds at every look."""
+    always: None = None
+    """Always null."""
     passing_rate: float | None
     clear_share: float | None
     """The share of answers with pass or fail; null where the evaluator has none."""
@@ -200,7 +198,6 @@ def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before:
         evaluator=evaluator,
         version=bucket.version,
         judge=bucket.judge,
-        always=_always(bucket),
         passing_rate=bucket.passing_rate,
         clear_share=bucket.clear_share,
         previous=None if was is None else Uncertain(value=was.estimate, lo=was.lo, hi=was.hi),
@@ -220,12 +217,6 @@ def _mix(
     ranges = snapshot.before_window, snapshot.window.whole
     ask = partial(mix_change, snapshot.store, snapshot.query, metric, change.value, *ranges)
     return snapshot.part(("mix", metric), partial(ask, version=version, judge=judge))
-
-
-def _always(bucket: Bucket) -> tuple[float, float] | None:
-    """Return an interval that holds at every look."""
-    interval = None if bucket.estimate is None else always_valid(bucket.estimate, _TAU)
-    return None if interval is None else bucket.widen(interval.lo, interval.hi)
 
 
 def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -248,23 +247,13 @@ def check(source: Source, summary: str | None, corrected: bool, **params: Any) -
 @json_option
 @asking
 def plan(ask: Ask, as_json: bool, **params: Any) -> None:
-    """Plan how many traces to score, at which rate, at what cost; with better rates of the rules that have strata."""
+    """Plan how many traces to score, at which rate, at what cost."""
     answer = ask("GET plan", params)
     if as_json:
         print_json(answer)
         return
     rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
     table("plan", ("name", "value"), rows)
-    for rule in ask("GET rules", {})["rules"]:
-        if params["evaluator"] in rule["evaluators"] and rule["strata"]:
-            _propose(ask, rule)
-
-
-def _propose(ask: Ask, rule: Json) -> None:
-    """Print the rates that the collector proposes for a rule, and the keys to copy."""
-    draft = {key: rule[key] for key in ("name", "evaluators", "rate", "where", "unit")}
-    proposal = ask("GET rules/preview", {**draft, "strata": json.dumps(rule["strata"])})["proposal"]
-    click.echo(f"rule {rule['name']}: {proposal['words']}\n{proposal['toml'] or ''}".rstrip())
 
 
 @click.command()

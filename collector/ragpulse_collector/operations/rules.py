@@ -16,7 +16,6 @@ from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.catalog import Catalog, Description
 from ragpulse_collector.sampling import Rule, Rules
-from ragpulse_collector.sampling.proposal import Proposal, proposal_of
 from ragpulse_collector.settings import RuleSettings
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
@@ -62,8 +61,8 @@ class RulePreview:
     budget_usd_per_day: float | None
     half_width_per_day: Mapping[str, float | None]
     uncovered_share: float | None
-    proposal: Proposal | None
-    """Other rates of a rule with strata, which make the interval narrower at today's cost."""
+    proposal: None = None
+    """Always null."""
 
 
 @operation("GET rules")
@@ -118,7 +117,6 @@ def preview(store: Store, rules: Rules, /, draft: RuleDraft) -> RulePreview:
             for name, deviation in zip(rule.evaluators, deviations, strict=True)
         },
         uncovered_share=uncovered,
-        proposal=proposal_of(store, rule, PREVIEW_DAYS, _LAST_TURN[rule.unit]),
     )
 
 

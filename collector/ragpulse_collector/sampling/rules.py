@@ -96,32 +96,17 @@ class Rule(RuleSettings):
 
     def pi_sql(self) -> str:
         """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
-        return self._with_scores(self.chance_sql())
-
-    def class_sql(self) -> str:
-        """Return SQL for the number of the rate at a row of `traces`: 0 is the rule's own, then the strata's."""
-        rates = self._rates
-        names = [str(number) for number in range(len(rates))]
-        number = _of_best(rates[::-1], f"greatest({', '.join(rates)})", names[::-1])  # of equals, a stratum
-        met = "true" if self.where is None else holds(condition(self.where))
-        return self._with_scores(f"CASE WHEN {met} THEN ({number})::INTEGER END")
-
-    def _with_scores(self, sql: str) -> str:
         if not self.scores:
-            return sql
+            return self.chance_sql()
         stored = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
-        return f"(SELECT {sql} FROM (SELECT {{{stored}}} AS score))"
-
-    @property
-    def _rates(self) -> list[str]:
-        return [repr(float(self.rate)), *map(_rate_sql, self.strata)]
+        return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
 
     def chance_sql(self) -> str:
         """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold.
 
         Where the rule names scores the row has them as fields of a column `score`.
         """
-        rates = self._rates
+        rates = [repr(float(self.rate)), *map(_rate_sql, self.strata)]
         highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
         return (
             highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"

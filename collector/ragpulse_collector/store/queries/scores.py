@@ -7,9 +7,9 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.settings import Binding
@@ -19,7 +19,6 @@ from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
-from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.views import COUNTED, SERIES, UNCLEAR, hex_span, hex_trace
 
 FEEDBACK = "feedback"
@@ -357,40 +356,3 @@ def cost_and_spread(store: Store, days: int) -> dict[str, tuple[float | None, fl
         f" WHERE status = 'ok' AND request_time > now()::TIMESTAMP - INTERVAL {days} DAY GROUP BY 1"
     ).rows
     return {name: (cost, deviation) for name, cost, deviation in rows}
-
-
-class ClassScores(NamedTuple):
-    """The units of a class of a rule, and an evaluator's scores of them."""
-
-    number: int
-    evaluator: str | None
-    units: int
-    scores: int
-    mean: float
-    square: float
-    cost: float | None
-
-
-def scored_by_class(
-    store: Store, number: str, units: str, days: int, evaluators: Sequence[str]
-) -> Sequence[ClassScores]:
-    """Return the traces of the last days by class and evaluator; `number` and `units` are SQL over `traces`."""
-    return (
-        store.limited()
-        .read(
-            f"""
-            WITH unit AS (SELECT trace_id, {number} AS number FROM traces t
-                WHERE {REQUEST} AND start_time > now()::TIMESTAMP - INTERVAL {days} DAY{units}),
-            scored AS (SELECT u.number, s.evaluator, count(*) AS n, sum(normalized / pi) / sum(1 / pi) AS mean,
-                    sum(normalized * normalized / pi) / sum(1 / pi) AS square, avg(cost_usd) AS cost
-                FROM scores s JOIN unit u ON u.trace_id = s.trace_id
-                WHERE s.request_time > now()::TIMESTAMP - INTERVAL {days} DAY AND s.source = 'online'
-                  AND s.status = 'ok' AND normalized IS NOT NULL AND sampled AND pi > 0
-                  AND list_contains(?::VARCHAR[], s.evaluator) GROUP BY ALL)
-            SELECT c.number, s.evaluator, c.n, coalesce(s.n, 0), coalesce(mean, 0), coalesce(square, 0), cost
-            FROM (SELECT number, count(*) AS n FROM unit WHERE number IS NOT NULL GROUP BY 1) c
-            LEFT JOIN scored s ON s.number = c.number""",
-            [list(evaluators)],
-        )
-        .tuples(ClassScores)
-    )
