@@ -34,7 +34,7 @@ def quality(name: str, value: float, before: float | None = None, half: float = 
     sure = moved is not None and abs(moved) > half
     return Headline(
         value=value, lo=value - half, hi=value + half, n=400, n_eff=400.0, thin=False, users=0, reason=None, missing=0,
-        evaluator=name, version="v", judge=None, always=None, passing_rate=None, clear_share=None, wording=None,
+        evaluator=name, version="v", judge=None, passing_rate=None, clear_share=None, wording=None,
         previous=None if before is None else Uncertain(value=before, lo=before - half, hi=before + half),
         difference=None if moved is None else Uncertain(value=moved, lo=moved - half, hi=moved + half),
         verdict=None if moved is None else "undecided" if not sure else "worse" if moved < 0 else "better",

@@ -212,20 +212,6 @@ def msprt(
     )
 
 
-def always_valid(estimate: Estimate, tau: float) -> Interval | None:
-    """An interval within 0 and 1 that holds however often it is looked at (confidence sequence of `msprt`).
-
-    None where the estimate has no interval.
-    """
-    if estimate.lo is None or estimate.hi is None:
-        return None
-    spread = estimate.se or math.sqrt(max(0.25 / (estimate.n_eff + 4.0), 1e-12))
-    # Where few heavy answers may hide something, the interval is wider than the standard error says.
-    spread = max(spread, (estimate.estimate - estimate.lo) / _Z, (estimate.hi - estimate.estimate) / _Z)
-    sequence = msprt(estimate.estimate, spread, tau)
-    return None if sequence is None else Interval(estimate.estimate, max(0.0, sequence.lo), min(1.0, sequence.hi))
-
-
 def verdict(arms: Sequence[Estimate | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:
     """'better' or 'worse' (the first arm than the second) once p <= alpha, never below 30 clusters an arm.
 

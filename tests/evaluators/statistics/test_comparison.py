@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from ragpulse_evaluators.statistics import (
     Interval,
-    always_valid,
     benjamini_hochberg,
     change_points,
     compare_arms,
@@ -330,16 +329,3 @@ def test_paired_differences_have_room_for_a_change_that_did_not_show() -> None:
     assert alone is not None
     assert together is not None
     assert (alone.lo or 0.0) > 0.0 > (together.lo or 0.0)
-
-
-def test_an_interval_for_many_looks_is_wider_than_one_for_a_single_look() -> None:
-    """Within 0 and 1, and None where the estimate has no interval."""
-    once = hajek([1.0] * 90 + [0.0] * 10, [1.0] * 100)
-    assert once is not None
-    held = always_valid(once, 0.1)
-    assert held is not None
-    assert 0.0 <= held.lo < (once.lo or 0.0)
-    assert (once.hi or 1.0) < held.hi <= 1.0
-    single = mean_ci([1.0])
-    assert single is not None
-    assert always_valid(single, 0.1) is None
