@@ -1,4 +1,10 @@
-"""Many cases through many evaluators: bounded concurrency, retries per item, ordered results, a budget."""
+"""The one engine that runs evaluators, and `evaluate` on top of it.
+
+    source of work ─▶ purse ─▶ slot or gate ─▶ evaluator, within its time ─▶ sink ─▶ the next attempt, or the end
+
+The engine knows no store and no HTTP: `evaluate` gives it cases, the collector pending jobs and a batched commit,
+`ragpulse replay --here` fetched cases and a report.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,24 @@ import asyncio
 import inspect
 import random
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar, cast
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import count
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, nearest
+from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as function_evaluator
+from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
 from ragpulse_evaluators.judges.providers import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.registry import Registry, default_registry
-from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr, where that is a terminal; a function receives (done, total)."""
@@ -49,6 +58,203 @@ class Retry:
         return min(self.longest_s, doubled) * (1.0 - self.jitter * random.random())
 
 
+CASE_S = 120.0
+"""Time limit of one case; a judge behind a gate and a process of its own have limits of their own."""
+LAST_S = 2.0
+"""How long a stop waits for what runs: Docker kills a process after ten seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One evaluator to be run on one case."""
+
+    evaluator: Evaluator
+    case: Case | None
+    attempts: range = range(1)
+    """The numbers of the attempts that are left."""
+
+    async def result(self) -> EvaluationResult:
+        """Score the case once."""
+        assert self.case is not None, "work without a case says itself what its result is"
+        return await self.evaluator(self.case)
+
+
+Some = TypeVar("Some", bound=Work)
+Some_contra = TypeVar("Some_contra", bound=Work, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(Generic[Some]):
+    """One attempt and its result."""
+
+    work: Some
+    number: int
+    result: EvaluationResult
+    elapsed_ms: float
+    held: Any = None
+    """What the purse set aside for it."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other follows: there is a result, or an error that another attempt would repeat."""
+        return not self.result.retriable or self.number + 1 >= self.work.attempts.stop
+
+
+class Purse(Protocol[Some_contra]):
+    """Money for judges: set aside before a case, settled after it."""
+
+    async def take(self, work: Some_contra) -> Any:
+        """Set aside the most that the case may cost; raises `BudgetExceeded`."""
+
+    def release(self, held: Any, result: EvaluationResult | None) -> None:
+        """Give back what was not spent; without a result the call is lost, and may be billed all the same."""
+
+
+@dataclass(eq=False)
+class Engine(Generic[Some]):
+    """Runs evaluators; used within one event loop."""
+
+    sink: Callable[[Attempt[Some]], Awaitable[None]]
+    """Receives every attempt, and returns when it is kept."""
+    _: KW_ONLY
+    retry: Retry = field(default_factory=Retry)
+    """The waits between attempts; the work says how many there are."""
+    timeout_s: float = CASE_S
+    purse: Purse[Some] | None = None
+    """Asked before each attempt of an evaluator with a judge."""
+    refused: Callable[[Some, BudgetExceeded], Awaitable[None]] | None = None
+    """Receives work that the purse refused."""
+    gate: Gate | None = None
+    """Held for a whole case where a judge passes no gate of its own."""
+    each: int | None = None
+    """How many cases of one evaluator without a judge run at once."""
+    noted: Callable[[Some], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Held while an evaluator runs: whoever counts crashes notes it."""
+    last_s: float = LAST_S
+
+    def __post_init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self._slots: dict[Evaluator, asyncio.Semaphore] = {}
+
+    async def run(
+        self,
+        source: Iterable[Some] | AsyncIterable[Some],
+        at_once: int,
+        do: Callable[[Some], Awaitable[object]] | None = None,
+    ) -> None:
+        """Take work from the source as soon as there is room for it; ends with the source.
+
+        After a stop no more is taken, what runs has `last_s` to end, and then it is cancelled. `do` (default: `finish`)
+        brings one piece of work to its end.
+        """
+        works, turn, do = _each(source), asyncio.Lock(), do or self.finish
+
+        async def take_and_do() -> None:
+            while not self.stopping.is_set():
+                async with turn:  # a generator is asked by one at a time
+                    work = await anext(works, None)
+                if work is None:
+                    return
+                await do(work)
+
+        async with asyncio.TaskGroup() as group:
+            workers = [group.create_task(take_and_do()) for _ in range(at_once)]
+            stop, ended = group.create_task(self.stopping.wait()), group.create_task(asyncio.wait(workers))
+            await asyncio.wait((stop, ended), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((ended,), timeout=self.last_s)
+            for task in (stop, *workers):
+                task.cancel()
+
+    async def finish(self, work: Some) -> Attempt[Some] | None:
+        """Attempt until nothing follows; None where the purse or a stop ended it before."""
+        for number in work.attempts:
+            purse = None if work.evaluator.judge is None else self.purse
+            try:
+                held = await purse.take(work) if purse else None
+            except BudgetExceeded as refusal:
+                if self.refused is not None:
+                    await self.refused(work, refusal)
+                return None
+            attempt = None
+            try:
+                attempt = await self._attempt(work, number, held)
+                await self.sink(attempt)
+            finally:
+                if purse:
+                    purse.release(held, attempt.result if attempt else None)
+            if attempt.is_last:
+                return attempt
+            if await self.pause(self.retry.wait(number)):
+                break
+        return None
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep; returns True at once when the engine stops."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _attempt(self, work: Some, number: int, held: Any) -> Attempt[Some]:
+        evaluator = work.evaluator
+        own_limit = gate_of(evaluator) or isinstance(evaluator, Isolated) or work.case is None
+        limit_s = None if own_limit else self.timeout_s
+        started = time.perf_counter()
+        async with self._slot(evaluator):
+            with self.noted(work):
+                try:
+                    async with asyncio.timeout(limit_s):
+                        result = await work.result()
+                except TimeoutError:
+                    lost = () if evaluator.judge is None else (JudgeCall(finish_reason="lost"),)
+                    reason = f"no result within {limit_s:g} s"
+                    result = EvaluationResult.of(
+                        evaluator, status="error", explanation=reason, retriable=True, calls=lost
+                    )
+        return Attempt(work, number, result, (time.perf_counter() - started) * 1000.0, held)
+
+    def _slot(self, evaluator: Evaluator) -> AbstractAsyncContextManager[Any]:
+        """What limits concurrency; a slow evaluator never blocks another."""
+        if gate_of(evaluator):
+            return nullcontext()
+        if isinstance(evaluator, Isolated):
+            return self._slots.setdefault(evaluator, asyncio.Semaphore(evaluator.limits.processes))
+        if evaluator.judge is not None:
+            return self.gate or nullcontext()
+        return nullcontext() if self.each is None else self._slots.setdefault(evaluator, asyncio.Semaphore(self.each))
+
+
+async def _each(source: Iterable[Some] | AsyncIterable[Some]) -> AsyncIterator[Some]:
+    if isinstance(source, AsyncIterable):
+        async for work in source:
+            yield work
+    else:
+        for work in source:
+            yield work
+
+
+def gate_of(evaluator: Evaluator) -> Gate | None:
+    """The gate that an evaluator's judge passes itself with each request, if it has one."""
+    gate = getattr(evaluator.judge, "gate", None)
+    return gate if isinstance(gate, Gate) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(Work):
+    """Work of `evaluate`: where its result goes, and the whole set for an evaluator that takes all (no case)."""
+
+    whole: Sequence[Case]
+    name: str
+    place: int
+
+    async def result(self) -> EvaluationResult:
+        if self.case is None:
+            return await self.evaluator.over(self.whole)
+        return await self.evaluator(self.case)
+
+
 async def evaluate(
     cases: Cases,
     evaluators: Named | Sequence[Named],
@@ -59,6 +265,7 @@ async def evaluate(
     concurrency: int = 8,
     progress: Progress = False,
     retry: Retry | None = None,
+    timeout_s: float = CASE_S,
     max_usd: float | None = None,
     prices_usd: tuple[float, float] | None = None,
     cache: JudgeCache | None = None,
@@ -69,8 +276,9 @@ async def evaluate(
 
     `params` are per name. `shared` are for all: `api_base` and `api_key` for the judge, `language` and `prompts` for
     the evaluators that take them; each must know any other parameter. `concurrency` bounds the cases in flight
-    over all evaluators, and the requests to `judge`. `max_usd` is a hard limit: a question that might exceed it is not
-    asked and becomes an `error` result. `prices_usd` are USD per input and output token, where the model's price is
+    over all evaluators, and the requests to `judge`. A case that takes longer than `timeout_s` becomes an `error`
+    result; requests to `judge` have limits of their own. `max_usd` is a hard limit: a question that might exceed it is
+    not asked and becomes an `error` result. `prices_usd` are USD per input and output token, where the model's price is
     not known. Metrics over a set (accuracy, pass_rate, ...) return a list of one result. Raises `ConfigurationError`
     before the first question: for unknown names, wrong parameters and a missing judge.
     """
@@ -86,21 +294,28 @@ async def evaluate(
     if embedder is not None and named and not any("embedder" in used.accepts(name) for name in named):
         raise ConfigurationError(f"{', '.join(named)}: no parameter 'embedder'; it would be ignored")
     by_name = _by_name(items, used, params or {}, shared)
-    tasks: list[tuple[str, Task]] = []
-    for name, evaluator in by_name.items():
-        whole = [partial(evaluator.over, checked)] if evaluator.takes_all else None
-        tasks += [(name, task) for task in whole or [partial(evaluator, case) for case in checked]]
+    retry = retry or Retry()
+    asked = [
+        _Asked(evaluator=evaluator, case=case, whole=checked, name=name, place=place, attempts=range(1 + retry.times))
+        for name, evaluator in by_name.items()
+        for place, case in enumerate((None,) if evaluator.takes_all else checked)
+    ]
+    bar = progress is True and sys.stderr.isatty()
+    report = progress if callable(progress) else _print_bar if bar else lambda done, total: None
+    results: dict[str, dict[int, EvaluationResult]] = {name: {} for name in by_name}
+    done = count(1)
+
+    async def keep(attempt: Attempt[_Asked]) -> None:
+        if attempt.is_last:
+            results[attempt.work.name][attempt.work.place] = attempt.result
+            report(next(done), len(asked))
+
     try:
-        bar = progress is True and sys.stderr.isatty()
-        report = progress if callable(progress) else _print_bar if bar else lambda done, total: None
-        results = await _run([task for _, task in tasks], concurrency, report, retry or Retry())
+        await Engine(keep, retry=retry, timeout_s=timeout_s).run(asked, max(1, min(concurrency, len(asked))))
     finally:
         for evaluator in by_name.values():
             await close_judge(evaluator.judge)
-    grouped: dict[str, list[EvaluationResult]] = {name: [] for name in by_name}
-    for (name, _), result in zip(tasks, results, strict=True):
-        grouped[name].append(result)
-    return grouped
+    return {name: [column[place] for place in sorted(column)] for name, column in results.items()}
 
 
 def evaluate_sync(
@@ -181,9 +396,6 @@ async def _ask_engine(engine: Any, query: str) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-Task = Callable[[], Awaitable[EvaluationResult]]
-
-
 def _limited(
     judge: str | Judge | None,
     shared: dict[str, Any],
@@ -243,31 +455,3 @@ def _print_bar(done: int, total: int) -> None:
     end = "\n" if done == total else ""
     sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {done}/{total}{end}")
     sys.stderr.flush()
-
-
-async def _run(
-    tasks: Sequence[Task], concurrency: int, report: Callable[[int, int], None], retry: Retry
-) -> list[EvaluationResult]:
-    """A fixed number of workers takes the tasks in order."""
-    results: dict[int, EvaluationResult] = {}
-    pending = iter(enumerate(tasks))
-
-    async def work() -> None:
-        for position, task in pending:
-            results[position] = await _with_retry(task, retry)
-            report(len(results), len(tasks))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(tasks))):
-            group.create_task(work())
-    return [results[position] for position in range(len(tasks))]
-
-
-async def _with_retry(task: Task, retry: Retry) -> EvaluationResult:
-    result = await task()
-    for attempt in range(retry.times):
-        if not result.retriable:
-            break
-        await asyncio.sleep(retry.wait(attempt))
-        result = await task()
-    return result

@@ -1,7 +1,7 @@
 """Batches: order, concurrency, retry, progress, budget, engines, whole responses."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,8 @@ from ragpulse_evaluators import (
     evaluator,
     get_evaluator,
 )
-from ragpulse_evaluators.errors import ConfigurationError, JudgeError
-from ragpulse_evaluators.runner import Retry
+from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError
+from ragpulse_evaluators.runner import Attempt, Engine, Retry, Work
 
 AT_ONCE = Retry(first_s=0.0)
 CASES = [Case(query=f"q{i}", response=f"r{i}", contexts=[f"c{i}"], reference=f"r{i % 2}") for i in range(6)]
@@ -186,7 +186,7 @@ def test_one_answer_is_scored_in_a_script_too() -> None:
     assert evaluate_response("r0", "exact_match", query="q", reference="r0").score == 1.0
 
 
-class Engine:
+class QueryEngine:
     """A query engine with an async and a blocking method."""
 
     def query(self, text: str) -> str:
@@ -202,7 +202,7 @@ class AsyncEngine:
         return SimpleNamespace(response=text.replace("q", "r"), source_nodes=[])
 
 
-@pytest.mark.parametrize("engine", [Engine(), AsyncEngine(), lambda text: text.replace("q", "r")])
+@pytest.mark.parametrize("engine", [QueryEngine(), AsyncEngine(), lambda text: text.replace("q", "r")])
 async def test_queries_are_answered_and_scored_in_order(engine: Any) -> None:
     """aquery, query or a callable; references go with their queries."""
     found = await evaluate_queries(engine, ["q1", "q2"], ["exact_match"], references=["r1", "r9"], workers=2)
@@ -227,3 +227,92 @@ def test_waits_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
     assert [Retry(first_s=1.0, longest_s=5.0).wait(attempt) for attempt in (0, 1, 2, 3, 1000)] == [1, 2, 4, 5, 5]
     waits = [Retry(first_s=1.0, jitter=0.5).wait(0) for _ in range(100)]
     assert 0.5 <= min(waits) < max(waits) <= 1.0
+
+
+def _hangs() -> Any:
+    @evaluator
+    async def hangs(response: str) -> float:
+        await asyncio.sleep(1000 if response == "r0" else 0)
+        return 1.0
+
+    return hangs
+
+
+async def test_a_case_that_hangs_is_an_error_and_the_others_go_on() -> None:
+    """One of six hangs: it ends at its limit, and nothing waits for it."""
+    found = await evaluate(CASES, [_hangs()], timeout_s=0.01, retry=Retry(times=0), concurrency=2)
+    first, *others = found["hangs"]
+    assert (first.status, first.explanation) == ("error", "no result within 0.01 s")
+    assert [result.score for result in others] == [1.0] * 5
+
+
+async def test_the_engine_takes_no_more_from_its_source_than_it_has_room_for() -> None:
+    """A million cases need no memory: each is made when one before it ended."""
+    made, kept = 0, 0
+
+    def works() -> Iterator[Work]:
+        nonlocal made
+        for case in CASES * 20:
+            made += 1
+            assert made - kept <= 3 + 1
+            yield Work(evaluator=get_evaluator("exact_match"), case=case)
+
+    async def keep(_: Attempt[Work]) -> None:
+        nonlocal kept
+        await asyncio.sleep(0)
+        kept += 1
+
+    await Engine(keep).run(works(), 3)
+    assert (made, kept) == (120, 120)
+
+
+async def test_a_stopped_engine_ends_what_hangs_and_takes_nothing_new() -> None:
+    """Two evaluators hang and two are waiting: a stop ends the two, and the others never began."""
+    kept: list[Attempt[Work]] = []
+    began: list[Work] = []
+
+    async def keep(attempt: Attempt[Work]) -> None:
+        kept.append(attempt)
+
+    def works() -> Iterator[Work]:
+        for _ in range(4):
+            began.append(Work(evaluator=_hangs(), case=CASES[0]))
+            yield began[-1]
+
+    engine = Engine(keep, last_s=0.01)
+    running = asyncio.create_task(engine.run(works(), 2))
+    while len(began) < 2:
+        await asyncio.sleep(0)
+    engine.stopping.set()
+    await asyncio.wait_for(running, 2.0)
+    assert (kept, len(began)) == ([], 2)
+
+
+async def test_a_lost_call_is_booked_once_and_a_refused_case_is_never_asked() -> None:
+    """The judge hangs: its call is lost, and the purse hears so. What the purse refuses reaches nobody."""
+    booked: list[tuple[int, Any]] = []
+    refused: list[Case | None] = []
+
+    class Hangs(EchoJudge):
+        async def ask(self, messages: Sequence[Any], **_: Any) -> list[JudgeCall]:
+            await asyncio.sleep(1000)
+            raise AssertionError
+
+    class Purse:
+        async def take(self, work: Work) -> int:
+            if len(booked) == 1:
+                raise BudgetExceeded("nothing left")
+            return 7
+
+        def release(self, held: int, result: Any) -> None:
+            booked.append((held, [call.finish_reason for call in result.calls]))
+
+    async def refuse(work: Work, _: BudgetExceeded) -> None:
+        refused.append(work.case)
+
+    async def keep(attempt: Attempt[Work]) -> None:
+        assert attempt.is_last
+
+    works = [Work(evaluator=get_evaluator("faithfulness", judge=Hangs()), case=case) for case in CASES[:2]]
+    await Engine(keep, timeout_s=0.01, purse=Purse(), refused=refuse).run(works, 1)
+    assert (booked, refused) == ([(7, ["lost"])], [CASES[1]])
