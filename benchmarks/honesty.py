@@ -451,7 +451,6 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "risk": (risk_oversampled, 100, 5000),
     "upstream": (upstream_errors, 60, 2000),
     "plan": (_planned.planned, 12, 200),
-    "mix": (_planned.equal_mix, 40, 2000),
     "classes": (_planned.by_class, 60, 400),
     "day": (uneven_day, 6, 100),
     "peeking": (peeking, 12, 400),

@@ -18,7 +18,6 @@ NAMES = (
     "risk",
     "plan",
     "classes",
-    "mix",
     "upstream",
     "day",
     "peeking",

@@ -390,6 +390,7 @@ class FakeFigures(FakeTraces):
             if params.get("by")
             else [],
             "by": params.get("by"),
+            "mix": None,
             "at_equal_mix": None,
             "also": [
                 {

@@ -15,7 +15,6 @@ from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.changes import Level, Shift
-from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.topics.drift import QuestionDrift
@@ -98,11 +97,6 @@ def _plain(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-MIX = MixChange(
-    by="metadata.tenant", grown="legal", value=0.01, lo=-0.02, hi=0.04,
-    words="the mix changed (tenant: more legal); at equal questions +0.01",
-)  # fmt: skip
-BY_MIX = " because the mix changed (tenant: more legal); at equal questions +0.01."
 SENTENCES: list[tuple[RangeSummary, Sequence[TargetState], list[str]]] = [
     (calm(drift=[QuestionDrift("other", 0.11, 0.03)]), (),
      ["11 % of the questions belong to no known topic, usually 3.0 %."]),
@@ -137,11 +131,6 @@ SENTENCES: list[tuple[RangeSummary, Sequence[TargetState], list[str]]] = [
     (calm(error_rate=0.31, n_errors=124), [replace(missed("error_rate", 0.31, max=0.4), state="met")], [CALM_WORDS]),
     (calm(error_rate=0.31, n_errors=124), [missed("error_rate", 0.4, max=0.3, where="model = 'm'")],
      ["Error rate misses its target: 40 %, at most 30 % where model = 'm'.", "31 % of requests fail."]),
-    (calm(quality=[replace(FELL[0], mix=MIX)]), (), [FELL_WORDS[:-1] + BY_MIX]),
-    (calm(error_change=RISEN, error_rate=0.05, error_mix=MIX), (),
-     ["Error rate rose 2.0 % → 5.0 % against the range before" + BY_MIX]),
-    (calm(quality=FELL, changes=[replace(FELL_AT, mix=MIX)]), (),
-     ["Groundedness fell 0.94 → 0.73 at Nov 20 18:12 UTC" + BY_MIX]),
     (calm(changes=[shift("error_rate", 0.01, 0.3)], error_change=RISEN), (),
      ["Error rate rose 1.0 % → 30 % at Nov 20 18:12 UTC."]),
     (calm(changes=[shift("error_rate", 0.3, 0.01, worse=False)]), (),
@@ -191,12 +180,6 @@ def test_a_range_that_is_over_has_no_alert_of_now() -> None:
     over = headline(View(end="2026-11-20T00:00:00Z"), calm(), (), [monitor("quality")])
     assert [one.text for one in over] == [CALM_WORDS]
     assert headline(View(), calm(), (), [monitor("quality", "ok")])[0].tone == ""
-
-
-def test_what_the_mix_explains_is_neither_good_nor_bad() -> None:
-    """Nobody is worse off; a change that the mix does not explain keeps its tone."""
-    tones = [headline(View(), calm(quality=[row]))[0].tone for row in (FELL[0], replace(FELL[0], mix=MIX))]
-    assert tones == ["bad", ""]
 
 
 def test_before_the_scores_are_read_nothing_is_said_about_them() -> None:

@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Literal
 
 from ragpulse_collector.analysis.answers import Place, Uncertain, extended
 from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
-from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
 from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
@@ -48,8 +46,8 @@ class Headline(Measured):
     verdict: Literal["better", "worse", "undecided"] | None
     wording: str | None
     """That the share of clear answers moved, where it surely did: then the wording of the answers changed."""
-    mix: MixChange | None = None
-    """The other mix of requests that explains a better or worse."""
+    mix: None = None
+    """Always null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +94,8 @@ class RangeSummary(TrafficSummary):
     """The evaluator whose quality leads."""
     error_change: Uncertain | None = None
     """The difference of the error rate from the range of equal length before."""
-    error_mix: MixChange | None = None
-    """The other mix of requests that explains it."""
+    error_mix: None = None
+    """Always null."""
     quality: Sequence[Headline] = ()
     coverage: Sequence[CoverageRow] = ()
     queued: int = 0
@@ -126,8 +124,7 @@ def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = Non
         RangeSummary,
         summary,
         lead=lead,
-        error_change=_uncertain(errors := _error_change(snapshot)),
-        error_mix=_mix(snapshot, "error_rate", errors),
+        error_change=_uncertain(_error_change(snapshot)),
         quality=[_headline(snapshot, name, buckets, before) for name in names],
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
@@ -204,19 +201,7 @@ def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before:
         difference=_uncertain(difference),
         verdict=_verdict(difference),
         wording=bucket.wording(earlier),
-        mix=_mix(snapshot, f"quality:{evaluator}", difference, *bucket.series),
     )
-
-
-def _mix(
-    snapshot: Snapshot, metric: str, change: Interval | None, version: str | None = None, judge: str | None = None
-) -> MixChange | None:
-    """Return the mix that explains a sure change against the range before."""
-    if change is None or change.lo <= 0.0 <= change.hi:
-        return None
-    ranges = snapshot.before_window, snapshot.window.whole
-    ask = partial(mix_change, snapshot.store, snapshot.query, metric, change.value, *ranges)
-    return snapshot.part(("mix", metric), partial(ask, version=version, judge=judge))
 
 
 def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:

@@ -176,7 +176,7 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 @click.argument("a")
 @click.argument("b")
 @option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
-@option("--by", help="Also within each value of this column, and at an equal mix of its values: metadata.tenant.")
+@option("--by", help="Also within each value of this column: metadata.tenant.")
 @range_option("7d")
 @where_option
 @showing("GET compare")
@@ -199,8 +199,8 @@ def compare(answer: Json, by: str | None, **_: object) -> None:
         needs = f" (missing verdicts: between {answer['least']:+.3f} and {answer['most']:+.3f})"
     paired = "paired" if answer["paired"] else "unpaired"
     click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
-    if level := answer.get("at_equal_mix"):
-        click.echo(f"another mix of requests: {level['words']} ({level['lo']:+.3f} to {level['hi']:+.3f})")
+    if mix := answer.get("mix"):
+        click.echo(f"the mix changed: {mix}")
     if answer["strata"]:
         table(
             f"within each {by}",

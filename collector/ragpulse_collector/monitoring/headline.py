@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from ragpulse_collector.analysis.changes import Shift
-from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
@@ -141,7 +140,7 @@ def _errors(view: Place, overview: RangeSummary, targets: Sequence[TargetState])
     if shift:
         yield _shifted(view, shift)
     elif change and now is not None and change.value is not None and change.lo is not None and change.lo > 0:
-        yield _against(view, ERRORS, now - change.value, now, worse=True, mix=overview.error_mix)
+        yield _against(view, ERRORS, now - change.value, now, worse=True)
 
 
 def _is_failing(overview: RangeSummary, targets: Sequence[TargetState]) -> bool:
@@ -208,7 +207,7 @@ def _compared(view: Place, overview: RangeSummary) -> Iterator[Statement]:
         if shift:
             yield _shifted(view, shift)
         elif row.value is not None and row.previous and row.previous.value is not None:
-            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse", mix=row.mix)
+            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse")
 
 
 def _moved(overview: RangeSummary) -> list[Headline]:
@@ -256,28 +255,19 @@ def _unchanged(view: Place, overview: RangeSummary) -> Statement:
     return Statement(f"{_named(metric)}: no change above {size} against {view.before}.")
 
 
-def _against(view: Place, metric: str, before: float, after: float, *, worse: bool, mix: MixChange | None) -> Statement:
-    text = f"{_named(metric)} {_levels(metric, before, after)} against {view.before}"
-    return Statement(f"{text}{_because(mix)}.", _tone_of(mix, worse=worse), [_why(view, metric), *_links(view, metric)])
-
-
-def _because(mix: MixChange | None) -> str:
-    """` because the mix changed (tenant: more legal); at equal questions +0.01`."""
-    return f" because {mix.words}" if mix else ""
-
-
-def _tone_of(mix: MixChange | None, *, worse: bool) -> str:
-    return "" if mix else "bad" if worse else "good"
+def _against(view: Place, metric: str, before: float, after: float, *, worse: bool) -> Statement:
+    text = f"{_named(metric)} {_levels(metric, before, after)} against {view.before}."
+    return Statement(text, "bad" if worse else "good", [_why(view, metric), *_links(view, metric)])
 
 
 def _shifted(view: Place, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
-    cause = _because(shift.mix) or (f", when {shift.cause} began" if shift.cause else "")
+    cause = f", when {shift.cause} began" if shift.cause else ""
     levels = _levels(shift.metric, before.value, after.value)
     return Statement(
         text=f"{_named(shift.metric)} {levels} at {zoned(shift.t)}{cause}.",
-        tone=_tone_of(shift.mix, worse=shift.worse),
+        tone="bad" if shift.worse else "good",
         links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
     )

@@ -1,9 +1,9 @@
-"""A change that another mix of requests explains: the headline, the list of changes, and the sentence of the page."""
+"""Two versions that got another mix of requests: the whole has a verdict only with its groups, if these are named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,32 +12,38 @@ from stored_units import T0, Units, uniform
 
 from ragpulse_collector.store.embedded import EmbeddedStore
 
-NOW = T0 + timedelta(hours=24)
-RANGE = {"from": "-24h", "step": "1h"}
+Rate = Callable[[bool, bool], float]
+SEE = "undecided, see by group"
 
 
-def plant(
+def compared(
     store: EmbeddedStore,
-    rate: Callable[[bool, bool], float],
+    rate: Rate,
     *,
     hard: tuple[float, float] = (0.2, 0.8),
     key: str = "tenant",
-    judged: bool = True,
     pi: float = 1.0,
-    since: datetime = T0,
-) -> None:
-    """Two days of 2,000 requests: shares of hard ones before and after `since`, and how often each kind passes."""
+    by: bool = True,
+    values: tuple[str, str] = ("shop", "legal"),
+) -> dict[str, Any]:
+    """4,000 requests of two prompts: the shares of the hard ones of each, and how often each kind passes."""
     units = Units(store)
     for number in range(4000):
-        at = T0 + timedelta(hours=48 * number / 4000 - 24)
-        later = at >= since
+        later = bool(number % 2)
         is_hard = uniform(number, "hard") < hard[later]
         passes = uniform(number, "passes") < rate(is_hard, later)
-        facts: dict[str, Any] = {"user_id": f"u{number // 2}", "variant": "legal" if is_hard else "shop"}
-        facts |= {} if judged else {"error": not passes}
+        facts = {"user_id": f"u{number // 2}", "variant": values[is_hard], "prompt_version": "v2" if later else "v1"}
+        at = T0 + timedelta(seconds=number)
         units.scored(number, "judge", float(passes), at=at, facts=facts, pi=pi, u=uniform(number, "u"))
     units.save()
-    store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET metadata = MAP {{'{key}': variant}}")).result()
+    given = "topic = variant" if key == "topic" else f"metadata = MAP {{'{key}': variant}}"
+    store.write(lambda tx: tx.execute(f"UPDATE raw.trace_facts SET {given}")).result()
+    column = key if key == "topic" else f"metadata.{key}"
+    params = {"a": "prompt:v1", "b": "prompt:v2", "evaluator": "judge", "from": T0}
+    answer: dict[str, Any] = ask(
+        store, "compare", params | ({"by": column} if by else {}), clock=lambda: T0 + timedelta(days=1)
+    )
+    return answer
 
 
 def same(is_hard: bool, _: bool) -> float:
@@ -56,59 +62,44 @@ def rose(is_hard: bool, later: bool) -> float:
 
 
 @pytest.mark.parametrize(
-    ("planted", "verdict", "equal"),
+    ("planted", "verdict"),
     [
-        ({"rate": same}, "worse", 0.0),
-        ({"rate": same, "key": "language"}, "worse", 0.0),
-        ({"rate": same, "key": "segment", "pi": 0.5}, "worse", 0.0),
-        ({"rate": same, "hard": (0.8, 0.2)}, "better", 0.0),
-        ({"rate": rose}, "worse", 0.05),
-        ({"rate": fell}, "worse", None),
-        ({"rate": fell, "hard": (0.5, 0.5)}, "worse", None),
-        ({"rate": same, "hard": (0.5, 0.5)}, "undecided", None),
-        ({"rate": same, "hard": (0.0, 1.0)}, "worse", None),
+        ({"rate": same}, SEE),
+        ({"rate": same, "key": "language"}, SEE),
+        ({"rate": same, "key": "segment", "pi": 0.5}, SEE),
+        ({"rate": same, "key": "topic"}, SEE),
+        ({"rate": same, "hard": (0.8, 0.2)}, SEE),
+        ({"rate": rose}, SEE),
+        ({"rate": fell}, "worse"),
+        ({"rate": fell, "hard": (0.5, 0.5)}, "worse"),
+        ({"rate": same, "hard": (0.5, 0.5)}, "not enough data"),
+        ({"rate": same, "hard": (0.0, 1.0)}, "worse"),
     ],
 )
-def test_quality_at_an_equal_mix(
-    store: EmbeddedStore, planted: dict[str, Any], verdict: str, equal: float | None
-) -> None:
-    """Only a change that is not there at an equal mix, or turns round, is said to be one of the mix."""
-    plant(store, **planted)
-    (row,) = ask(store, "overview", RANGE, clock=lambda: NOW)["quality"]
-    assert row["verdict"] == verdict
-    assert (row["mix"] is None) is (equal is None)
-    if equal is not None:
-        mix, key = row["mix"], planted.get("key", "tenant")
-        assert mix["lo"] < equal < mix["hi"]
-        assert (mix["by"], mix["grown"]) == (f"metadata.{key}", "legal" if verdict == "worse" else "shop")
-        assert mix["words"].startswith(f"the mix changed ({key}: more {mix['grown']}); at equal questions ")
+def test_the_whole_moves_with_its_groups(store: EmbeddedStore, planted: dict[str, Any], verdict: str) -> None:
+    """A whole that moves without, or against, all its groups has no verdict; every group is shown."""
+    answer = compared(store, **planted)
+    assert answer["verdict"] == verdict
+    assert {stratum["value"] for stratum in answer["strata"]} == {"shop", "legal"}
+    if verdict == SEE:
+        more = "legal" if answer["difference"]["value"] < 0.0 else "shop"
+        assert answer["mix"].startswith(f"B got more {more} (")
 
 
-@pytest.mark.parametrize(("rate", "explained"), [(same, True), (fell, False)])
-def test_errors_at_an_equal_mix(store: EmbeddedStore, rate: Callable[[bool, bool], float], explained: bool) -> None:
-    """The rate of errors rises with the share of the tenant whose requests fail."""
-    plant(store, rate, judged=False)
-    answer = ask(store, "overview", RANGE, clock=lambda: NOW)
-    assert answer["error_change"]["lo"] > 0.0
-    assert (answer["error_mix"] is not None) is explained
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("before", [0.0, 0.01])
+def test_a_route_that_the_change_takes_hides_no_fall(store: EmbeddedStore, before: float, *, by: bool) -> None:
+    """v2 falls back in two of five requests: its main route is a little better, and the version is worse."""
+
+    def rate(is_fallback: bool, later: bool) -> float:
+        return 0.4 if is_fallback else 0.9 + 0.03 * later
+
+    answer = compared(store, rate, hard=(before, 0.4), key="route", by=by, values=("main", "fallback"))
+    assert answer["difference"]["value"] < -0.15
+    assert (answer["verdict"], answer["mix"]) == ("worse", None)
 
 
-@pytest.mark.parametrize(("rate", "explained"), [(same, True), (fell, False)])
-def test_a_step_within_the_range(store: EmbeddedStore, rate: Callable[[bool, bool], float], explained: bool) -> None:
-    """The shift that the list of changes shows is asked the same question, before and after its own time."""
-    plant(store, rate, since=T0 + timedelta(hours=12))
-    (shift,) = ask(store, "overview", RANGE, clock=lambda: NOW)["changes"]
-    assert shift["worse"]
-    assert (shift["mix"] is not None) is explained
-
-
-@pytest.mark.parametrize(("planted", "equal"), [({"rate": same}, 0.0), ({"rate": rose}, 0.05), ({"rate": fell}, None)])
-def test_why_says_the_mix_first(store: EmbeddedStore, planted: dict[str, Any], equal: float | None) -> None:
-    """`GET explain` at the moment of the change; what fell at equal questions has no mix to blame."""
-    plant(store, **planted)
-    change = ask(store, "explain", {**RANGE, "metric": "quality:judge", "at": T0}, clock=lambda: NOW)["change"]
-    assert change["after"] < change["before"]
-    assert (change["mix"] is None) is (equal is None)
-    if equal is not None:
-        assert change["mix"]["value"] == pytest.approx(equal, abs=0.03)
-        assert change["mix"]["words"].startswith("the mix changed (tenant: more legal); at equal questions")
+def test_a_key_that_nobody_named_replaces_no_verdict(store: EmbeddedStore) -> None:
+    """The whole is worse, and the answer names the key to look by."""
+    answer = compared(store, rose, by=False)
+    assert (answer["verdict"], answer["mix"]) == ("worse", "B got more legal (metadata.tenant)")

@@ -14,7 +14,6 @@ from typing import Protocol
 from ragpulse_collector.analysis.answers import COUNTING, Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
-from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
@@ -62,8 +61,8 @@ class Shift:
 
     It serves the requests that changed, and no others changed.
     """
-    mix: MixChange | None = None
-    """The other mix of requests that explains the shift."""
+    mix: None = None
+    """Always null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +139,7 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
         sureness=best.sureness,
         worse=best.worse,
         cause=cause.text if cause else None,
-        mix=_mix(series, best, snapshot),
     )
-
-
-def _mix(series: _Series, step: _Step, snapshot: Snapshot) -> MixChange | None:
-    """Return the mix that explains a shift of a share."""
-    if series.unit != "share":
-        return None
-    (first, middle, last), like = step.times(series.buckets), series.buckets[0]
-    version, judge = like.series if isinstance(like, Bucket) else (None, None)
-    end = min(snapshot.window.last, last + timedelta(seconds=snapshot.window.bucket_s))
-    ranges = Window(max(first, snapshot.window.first), middle, 0), Window(middle, end, 0)
-    change = step.after.value - step.before.value
-    return mix_change(snapshot.store, snapshot.query, series.metric, change, *ranges, version=version, judge=judge)
 
 
 def _serves_the_change(

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ragpulse_collector.analysis.answers import Uncertain, extended
 from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, reach_of_sides
-from ragpulse_collector.analysis.compare.mix import AtEqualMix, levelled, request_keys
+from ragpulse_collector.analysis.compare.mix import change_of_mix, moves_without_groups, request_keys
 from ragpulse_collector.analysis.compare.pairs import OF_VERSIONS, paired_verdict
 from ragpulse_collector.analysis.compare.sides import (
     WHOLE,
@@ -106,8 +106,10 @@ class Comparison(Compared):
     """Latency, cost and acceptance."""
     by: str | None
     strata: Sequence[ComparedStratum]
-    at_equal_mix: AtEqualMix | None
-    """Where the two groups got another mix of requests: the verdict follows it."""
+    mix: str | None
+    """That b got another mix of requests than a, and of what."""
+    at_equal_mix: None = None
+    """Always null."""
 
 
 def compare(
@@ -121,7 +123,8 @@ def compare(
     count as dependent. Requests since the oldest one that waits for its verdict are left out. Answers whose evaluation
     failed or was dropped may be all good or all bad: a verdict holds for both (`least`, `most`). `by` (a dimension)
     adds the same for each of its values, with p-values adjusted for having looked at all of them (Benjamini-Hochberg).
-    Groups that got another mix of requests (by `by`, else by a key of the metadata) are compared at an equal mix, too.
+    Where the mix of these values changed, the whole has a verdict only if its groups together move the same way; what
+    only one side has may be the change itself, and hides no fall. Without `by`, `mix` names the key to look by.
     Raises Invalid for a side that cannot be read, NotFound where one has no scores.
     """
     sides = [side_of(store, text) for text in (a, b)]
@@ -134,7 +137,9 @@ def compare(
             raise NotFound(f"{side.name}: no scores of {name} in this window")
     units = _settled([found for found, _ in read], min((time for _, time in read if time), default=None))
     outcome, strata = _compared(*units), _strata(*units) if column else []
-    outcome, at_equal_mix = levelled(outcome, units, mix)
+    changed = change_of_mix(units, mix)
+    if column and changed and moves_without_groups(outcome, strata):
+        outcome = replace(outcome, verdict="undecided, see by group")
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
     also = _effects(store, sides, query, column)
@@ -156,7 +161,7 @@ def compare(
         flips=_flips(store, before, after, shared),
         also=also.get(WHOLE, ()),
         by=column and public_name(column),
-        at_equal_mix=at_equal_mix,
+        mix=changed,
         strata=[replace(stratum, also=also.get(stratum.value, ())) for stratum in strata],
     )
 

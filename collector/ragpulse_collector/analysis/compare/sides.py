@@ -105,7 +105,9 @@ class SideUnits:
 
 
 NeededUnit = Literal["answers", "users", "verdicts"]
-SideVerdict = Literal["better", "worse", "more lenient", "stricter", "no difference", "not enough data"]
+SideVerdict = Literal[
+    "better", "worse", "more lenient", "stricter", "no difference", "not enough data", "undecided, see by group"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import Annotated
 from pydantic import Field
 
 from ragpulse_collector.analysis.answers import Uncertain
-from ragpulse_collector.analysis.compare.mix import MixChange
 from ragpulse_evaluators.statistics import Interval
 
 
@@ -79,8 +78,8 @@ class BeforeAfter:
     total_before: Spent | None = None
     """Of cost: all models together. Requests without a known cost are in no figure but their number."""
     total_after: Spent | None = None
-    mix: MixChange | None = None
-    """The other mix of requests that explains the change."""
+    mix: None = None
+    """Always null."""
 
 
 def ratio(a: float, b: float) -> float:

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ragpulse_collector.analysis.compare.mix import MixChange, mix_change
 from ragpulse_collector.analysis.exemplars import ChartedRequest
-from ragpulse_collector.analysis.quality import current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, auto_step
 from ragpulse_collector.analysis.why.cost import cost_change
-from ragpulse_collector.analysis.why.means import errors_change, is_sure, steps_change
+from ragpulse_collector.analysis.why.means import errors_change, steps_change
 from ragpulse_collector.analysis.why.parts import BeforeAfter
 from ragpulse_collector.analysis.why.values import Owners, values_change
 from ragpulse_collector.store import Store
@@ -40,17 +38,6 @@ def change_at(
         return cost_change(store, query, at)
     if family == "latency":
         return steps_change(store, query, at, metric)
-    errors = family in ("error", "errors")
-    found = errors_change(store, query, at) if errors else values_change(rows, owners, query, at)
-    return replace(found, mix=_mix(store, query, "error_rate" if errors else metric, found))
-
-
-def _mix(store: Store, query: Query, metric: str, found: BeforeAfter) -> MixChange | None:
-    """Return the other mix of requests that explains a sure change of quality or of the error rate."""
-    family, _, evaluator = metric.partition(":")
-    move, before, after = found.change, Window(found.from_, found.at, 0), Window(found.at, found.to, 0)
-    if move.value is None or not is_sure(move.lo, move.hi) or family not in ("quality", "error_rate"):
-        return None
-    newest = current(estimates(store, evaluator, after, query.filters)) if evaluator else None
-    version, judge = newest.series if newest else (None, None)
-    return mix_change(store, query, metric, move.value, before, after, version=version, judge=judge)
+    if family in ("error", "errors"):
+        return errors_change(store, query, at)
+    return values_change(rows, owners, query, at)
