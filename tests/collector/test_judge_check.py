@@ -250,7 +250,8 @@ def test_serve_asks_ollama_without_a_key(tmp_path: Path, monkeypatch: pytest.Mon
     server = LocalServer("ollama", lambda prompt: '{"reason": "stated", "verdict": "YES"}')
     monkeypatch.setenv("OLLAMA_API_BASE", server.url.removesuffix("/v1"))
     config = tmp_path / "ragpulse.toml"
-    config.write_text('[collector]\nsettle_s = 0\n[[rule]]\nname = "j"\nevaluators = ["faithfulness"]\nrate = 1.0\n')
+    rule = '[[rule]]\nname = "j"\nevaluators = ["faithfulness"]\nrate = 1.0\n'
+    config.write_text(f"offline = false\n[collector]\nsettle_s = 0\n{rule}")
     arguments = ("--judge", f"ollama/{server.model}", "--config", str(config), "--no-grpc")
     with Served(tmp_path / "served.duckdb", *arguments) as served:
         assert f"the judge ollama/{server.model} is on this computer" in served.output

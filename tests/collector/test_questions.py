@@ -68,7 +68,8 @@ def test_questions_are_written_from_stored_contexts(
     cases = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
     asked = {case["reference"]: case["contexts"][0]["text"] for case in cases}
     assert asked["3"] == "This is passage number 3 of six."
-    assert run(["evaluate", "questions.jsonl", "-e", "exact_match", "--json"]) == 0
+    assert run(["evaluate", "questions.jsonl", "-e", "exact_match", "--json"]) == 3
+    assert "6 skipped of 6: missing: response" in capsys.readouterr().err
 
 
 def test_a_sample_is_the_same_for_the_same_seed(
@@ -119,7 +120,7 @@ def test_unknown_columns_of_a_data_set_are_refused(
     """A column that would be lost silently is named, with our name for it."""
     path = tmp_path / "cases.jsonl"
     path.write_text(row + "\n")
-    assert run(["evaluate", str(path), "-e", "exact_match"]) == 1
+    assert run(["evaluate", str(path), "-e", "exact_match"]) == 2
     assert f"{path}:1: {hint}" in capsys.readouterr().err
 
 

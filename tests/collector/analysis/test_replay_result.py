@@ -105,12 +105,14 @@ def test_the_distribution_and_what_was_left_out(store: EmbeddedStore) -> None:
 
 
 def test_an_evaluator_that_is_new_is_held_against_the_one_that_leads(store: EmbeddedStore) -> None:
-    """Nothing else of its name is in use; without any in use there is nothing to compare with."""
+    """Nothing else of its name is in use; where the one that leads scored nothing of these, another that did."""
     replayed(store, "is_json")
     against = replay_result(store, "r1", "groundedness").against
     assert against is not None
     assert (against.evaluator, against.version) == ("groundedness", "v1")
-    assert replay_result(store, "r1", "faithfulness").against is None
+    other = replay_result(store, "r1", "faithfulness").against
+    assert other is not None
+    assert (other.evaluator, other.shared) == ("groundedness", against.shared)
 
 
 def test_people_agree_or_not(store: EmbeddedStore) -> None:

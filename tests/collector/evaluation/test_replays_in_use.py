@@ -103,10 +103,7 @@ def test_what_was_put_in_use_is_in_force_until_undone(store: EmbeddedStore) -> N
 def test_a_client_side_replay_is_held_to_the_same_rule(store: EmbeddedStore, version: str, in_use: bool) -> None:
     """By the name, version and judge that its caller declares."""
     replays = replays_of(store, ["polite"])
-    external = [Declaration("polite", version)]
-    request = replay_of(
-        clock=NOW, since="7d", external=[{"evaluator": one.evaluator, "version": one.version} for one in external]
-    )
+    request = replay_of(clock=NOW, since="7d", external=[Declaration("polite", version)])
     (run,) = replays.start(request).replays
     assert run.in_use == in_use
 

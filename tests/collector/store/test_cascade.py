@@ -11,7 +11,8 @@ import pytest
 
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.records import ScoreRecord
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
+from ragpulse_collector.sampling import Rule, Sampler
+from ragpulse_collector.sampling.rules import OFFLINE
 from ragpulse_collector.settings import Stratum
 from ragpulse_collector.store.units.numbers import sampling_number
 from ragpulse_evaluators.statistics import hajek
@@ -227,7 +228,7 @@ def test_the_guides_example_is_such_a_rule(tmp_path: Path) -> None:
     example = next(text for text in re.findall(r"```toml\n(.*?)```", guide, re.DOTALL) if "score." in text)
     (tmp_path / "ragpulse.toml").write_text(example, encoding="utf-8")
     rules = [Rule.of(rule, source="file") for rule in load_settings(tmp_path / "ragpulse.toml").rule]
-    everywhere = {name for rule in rules if rule.rate == 1.0 for name in rule.evaluators}
+    everywhere = {name for rule in (OFFLINE, *rules) if rule.rate == 1.0 for name in rule.evaluators}
     named = {name for rule in rules for name in rule.scores}
     assert named
     assert named <= everywhere
