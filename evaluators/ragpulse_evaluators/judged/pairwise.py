@@ -16,15 +16,19 @@ from ragpulse_evaluators.judges.tokens import Words
 from ragpulse_evaluators.result import Outcome
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
-_BARE = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
-_NAMED = ("answer", "response", "assistant", "option", "回答", "答案", "resposta")
+_BARE = dict.fromkeys(("1", "a", "first"), _FIRST) | dict.fromkeys(("2", "b", "second"), _SECOND)
+_BARE |= dict.fromkeys(("tie", "c", "both"), _TIE)
+_NAMED = ("answer", "response", "assistant", "option", "output", "model", "candidate", "回答", "答案", "resposta")
 _MARKS = _BARE | {f"{name}{mark}": _BARE[mark] for name in _NAMED for mark in ("1", "2", "a", "b")}
 _LABELS = {_FIRST: "A", _SECOND: "B", _TIE: "TIE"}
+_NAMES = "|".join(_NAMED)
 _SPACED = re.compile(
-    rf"({'|'.join(_NAMED)}|\b)[\s_]*([12ab])\b(?:\s+(?:is|was)\s+(?:the\s+)?(?:better|best|winner|stronger)\b[^.\n]*)?",
+    rf"(?:({_NAMES})[\s_]*|\bthe\s+|\b)\(?([12ab]|first|second)\b\)?(?:\s+(?:{_NAMES}))?"
+    r"(?:\s+(?:(?:is|was)\s+(?:the\s+)?(?:better|best|winner|stronger)|wins)\b[^.\n]*)?",
     re.IGNORECASE,
 )
-_TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,/]+(\d+(?:\.\d+)?)\s*")
+_COMPARED = re.compile(rf"(?:{_NAMES}|\b)([12ab])\s*(>+|<+|=)\s*(?:{_NAMES}|\b)([12ab])\b", re.IGNORECASE)
+_TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,]+(\d+(?:\.\d+)?)\s*")
 
 
 class Choice(Reply):
@@ -47,7 +51,8 @@ class Choice(Reply):
             winner = "1" if left > right else "2" if right > left else "TIE"
         else:
             try:
-                winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
+                said = _COMPARED.sub(lambda m: {">": m[1], "<": m[3], "=": "tie"}[m[2][0]], _SPACED.sub(r"\1\2", text))
+                winner = read_label(said, (*_MARKS, *words.tie), words)
             except Unreadable:
                 unreadable("1, 2 or TIE", text)
         return cls(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text, words))

@@ -39,6 +39,7 @@ from ragpulse_evaluators.judges.parsing import (
     refuses,
 )
 from ragpulse_evaluators.judges.protocol import Judge, Message, anew, together
+from ragpulse_evaluators.judges.replies import JsonObject
 from ragpulse_evaluators.judges.tokens import (
     LANGUAGES,
     Words,
@@ -67,7 +68,8 @@ class Reply(BaseModel):
     @classmethod
     def of_text(cls, text: str, words: Words) -> Self:
         """Read a reply; raises `Unreadable`, also where the words around an object contradict it."""
-        if not is_json(text):
+        objects = apart(text)[0]
+        if not is_json(text) or (objects and not cls._known(objects)):
             return cls.plain(text, words)
         found = said = cls.of_json(text)
         with suppress(Unreadable):
@@ -77,15 +79,20 @@ class Reply(BaseModel):
     @classmethod
     def of_json(cls, text: str) -> Self:
         """Read the object that has a key of the shape; several have to agree. Raises `Unreadable`."""
-        objects, keys = apart(text)[0], _spellings(cls)
-        known = [one for one in objects if unwrapped(one, keys).keys() & keys.keys()] or objects
+        objects = apart(text)[0]
         try:
-            read = [cls.model_validate(one) for one in known]
+            read = [cls.model_validate(one) for one in cls._known(objects) or objects]
         except ValidationError as error:
             raise Unreadable(first_problem(error)) from None
         if not read or any(one._verdict != read[0]._verdict for one in read):
             unreadable("one JSON object", text)
         return read[-1]
+
+    @classmethod
+    def _known(cls, objects: Sequence[JsonObject]) -> list[JsonObject]:
+        """The objects with a key of the verdict."""
+        keys = _spellings(cls)
+        return [one for one in objects if {keys.get(key) for key in unwrapped(one, keys)} - {None, "reason"}]
 
     @classmethod
     def plain(cls, text: str, words: Words) -> Self:
@@ -134,7 +141,7 @@ Passing = Annotated[bool, BeforeValidator(partial(_yes_or_no, as_it_should=True)
 """The same where a yes says that something is as it should be: "PASS", "not supported" are read too."""
 Reason = Annotated[
     str,
-    BeforeValidator(lambda value: "" if value is None else value),
+    BeforeValidator(lambda value: value if isinstance(value, str) else "" if value is None else f"{value}"),
     Field(
         validation_alias=AliasChoices(
             "reason", "reasoning", "feedback", "justification", "explanation", "comment", "coment"

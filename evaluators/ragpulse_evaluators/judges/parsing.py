@@ -20,6 +20,7 @@ from ragpulse_evaluators.judges.tokens import (
     apart,
     claims,
     masked,
+    of_quality,
     plain,
     preferred,
 )
@@ -34,7 +35,7 @@ def read_json(text: str) -> JsonObject:
     return objects[0]
 
 
-_CLAUSE_END = re.compile(r"[.,;:!?\n。、，；：！？…—–]|\s-\s")
+_CLAUSE_END = re.compile(r"[.,;:!?\n。、，；：！？…—–]|\s(?:-|because|since)\s")
 _TOKEN = re.compile(r"[^\W\d_]+(?:/[^\W\d_]+)?|[\u2600-\u27bf\U0001f300-\U0001faff]")
 
 
@@ -44,7 +45,9 @@ def _verdict_of(claim: Claim, *, words: Words, as_it_should: bool) -> bool | Non
     first, *others = _TOKEN.findall(clause) or [""]
     if claim.alone and re.search(r"\w", rest):
         return None
-    if clause.strip(" ()") in yes | no and not claim.text.startswith((":", "?"), len(clause)):
+    if claim.text.strip(" ()").startswith("?", len(clause)):
+        return None
+    if clause.strip(" ()") in yes | no and not claim.text.startswith(":", len(clause)):
         return clause.strip(" ()") in yes
     is_sign = first in yes | no and not first.isalnum()
     is_word = first in words.yes | words.no and (
@@ -60,7 +63,8 @@ def read_verdict(text: str, words: Words, *, as_it_should: bool = False) -> bool
 
     Where a yes says that something is as it should be, "pass", "not supported" and signs are read, too.
     """
-    verdict = preferred(text, words, partial(_verdict_of, words=words, as_it_should=as_it_should))
+    read = partial(_verdict_of, words=words, as_it_should=as_it_should)
+    verdict = preferred(text, of_quality(words) if as_it_should else words, read)
     if verdict is None:
         unreadable("yes or no", text)
     return verdict
@@ -77,12 +81,12 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
     return [token in words.yes for token in tokens]
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+|,\d{1,2}(?!\d))?"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d+|,\d{1,2}(?!\d))?|\.\d+)"
 _OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
 _WHOLE = re.compile(
     rf"({_NUMBER})\s*(?:points?|stars?|[★⭐])?\s*(?:{_OUT_OF})?"
     r"\s*(points?|pontos?|stars?|estrelas?|percent|por cento|[%分星颗★⭐]+)?"
-    rf"(?:\s*\(\s*(?:out of|of|max\w*|满分|/)\s*(\d+(?:\.\d+)?)|[.;:)](?!\d)|,(?!\s*\d)|\s*\(|\s+[-–—](?!\s*\d)|\s*$)",
+    rf"(?:\s*\(\s*(?:out of|of|max\w*|满分|/)\s*(\d+(?:\.\d+)?)|[.;:)](?!\d)|,(?!\s*\d)|\s*\(|\s+[-–—=](?!\s*\d)|\s*$)",
     re.IGNORECASE,
 )
 _STARS = re.compile(r"(?<!\d)(?<!\d )((?:[★⭐🌟✮]\ufe0f?\s?)+)([☆✩\s]*)(\.5)?")
@@ -90,7 +94,7 @@ _WORDED = re.compile(
     r"(?:(?<!maximum )(?<!max )(?<!minimum )(?<!possible )(?<!highest )(?<!lowest )\b"
     r"(?:scores?|scored|rat(?:e|es|ed|ing)|marks?|grade[sd]?|g[ia]ve|gives?|giving|assign(?:ed|s)?|award(?:ed|s)?"
     r"|deserves?|earns?|say|nota|dou|atribuo)\b|评分|得分|打分|分数|给)([^\d\n]{0,40}?)"
-    rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*([%分])?",
+    rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*([%分])?(?!\s*[,;:]\s*\d)",
     re.IGNORECASE,
 )
 """A mark in prose: "I'd give it a 4". What stands between the word and the number is looked at."""
@@ -101,12 +105,13 @@ _FRACTION = re.compile(
 )
 """A mark out of the highest one, wherever it stands."""
 _NO_MARK = re.compile(
-    r"\b(?:not|never|no|between|from|scale|range|above|below|over|under|least|most|more|less|than|higher|lower|não)\b"
-    r"|n['’]t\b|不|[.!?]\s",
+    r"\b(?:not|never|no|out|between|from|scale|range|above|below|over|under|least|most|more|less|than|higher|lower|não)\b"
+    r"|n['’]t\b|不|[.!?]\s|[<>≤≥]",
     re.IGNORECASE,
 )
 _RANGE = re.compile(
-    r"\s*(?:[-–—~]|to\b|or\b|and\b|a\b|ou\b|até\b|至|到)\s*\d|[.,]?\d|\s*(?!(?:points|stars|pontos)\b)[a-z]{4,}s\b"
+    r"\s*(?:[-–—~]|to\b|or\b|and\b|a\b|ou\b|até\b|至|到)\s*\d|\s*(?:→|[-=]>)|[.,]?\d"
+    r"|\s*(?!(?:points|stars|pontos)\b)[a-z]{4,}s\b"
 )
 """After a number that is no mark: the rest of a range or of a decimal, or what it counts."""
 
@@ -123,7 +128,7 @@ def _stars(match: re.Match[str]) -> str:
 
 def _mark_of(claim: Claim, *, words: Words, lo: float, hi: float) -> float | None:
     text = _STARS.sub(
-        _stars, _numeral(words).sub(lambda one: str(words.numbers.index(one[0].casefold())), claim.text.lstrip(" ("))
+        _stars, _numeral(words).sub(lambda one: str(words.numbers.index(one[0].casefold())), claim.text.lstrip(" (~≈"))
     )
     if not (whole := _WHOLE.match(text)):
         return None

@@ -70,7 +70,7 @@ def words_of(language: str) -> Words:
     return Words.model_validate_json(path.read_bytes())
 
 
-_DEEPEST, _MOST_TRIES, _MOST_OBJECTS, _LONGEST = 64, 64, 1000, 200_000
+_DEEPEST, _MOST_TRIES, _MOST_OBJECTS, _LONGEST = 64, 64, 1000, 50_000
 """Levels of an object, braces tried that begin none, objects, and characters of one that is no strict JSON."""
 _PIECE = re.compile(
     r'"(?:[^"\\]|\\.|"(?!\s*(?:[,:}\]#|]|//|/\*|$)))*+"?'
@@ -81,7 +81,7 @@ _PIECE = re.compile(
 )
 """The tokens of an object that is no strict JSON: strings, comments, marks, bare words. A quote that nothing of JSON
 follows belongs to the text."""
-_ESCAPE = re.compile(r'(?<!\\)"|\\(?!["\\/bfnrtu])(?<!\\\\)')
+_ESCAPE = re.compile(r'(?<!\\)"|\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})(?<!\\\\)')
 """What strict JSON escapes, or does not know."""
 _LITERALS = {"true": "true", "false": "false", "null": "null", "none": "null", "nan": "NaN", "infinity": "NaN"}
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -143,6 +143,8 @@ def _lenient(text: str, start: int) -> tuple[JsonObject | None, int]:
         depth += (word in "{[") - (word in "}]")
         if depth > _DEEPEST:
             break
+        if word[0] == "#" or word[:2] in ("//", "/*"):
+            continue
         if word in "}]" and pieces[-1] == ",":
             pieces.pop()
         pieces.append(_as_json(word))
@@ -160,8 +162,7 @@ def _as_json(word: str) -> str:
         return '"' + _ESCAPE.sub(r"\\\g<0>", word[1:-1]) + '"'
     if word in "{}[],:" or _PLAIN_NUMBER.fullmatch(word):
         return word
-    is_comment = word[0] == "#" or word[:2] in ("//", "/*")
-    return "" if is_comment else _LITERALS.get(word.casefold()) or json.dumps(word)
+    return _LITERALS.get(word.casefold()) or json.dumps(word)
 
 
 def is_json(text: str) -> bool:
@@ -184,14 +185,14 @@ def unwrapped(reply: Fields, keys: Collection[str]) -> JsonObject:
     return folded
 
 
-_THOUGHTS = "think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis|inner_monologue|seed:think"
+_THOUGHTS = r"[\w:]{0,20}(?:think|thought|reasoning|monologue)\w{0,20}|reflection|scratchpad|analysis|internal"
 _OPEN = re.compile(
-    rf"[<\[◁](?:{_THOUGHTS})[>\]▷]|<\|(?:begin_of_thought|START_THINKING|think)\|>|<unused94>thought"
+    rf"[<\[◁](?:{_THOUGHTS})(?:\s[^<>]{{0,80}})?[>\]▷]|<\|(?!/|end_)(?:{_THOUGHTS})\|>|<unused94>thought"
     r"|<\|channel\|?>(?:analysis|commentary|thought)|^Here is my thought process:",
     re.IGNORECASE | re.MULTILINE,
 )
 _CLOSE = (
-    rf"(?:[<\[◁]/(?:{_THOUGHTS})[>\]▷]|<\|(?:end_of_thought|END_THINKING|/think)\|>|<unused95>|<channel\|>"
+    rf"(?:[<\[◁]/(?:{_THOUGHTS})[>\]▷]|<\|(?:/|end_)(?:{_THOUGHTS})\|>|<unused95>|<channel\|>"
     r"|<\|channel\|>final[^\n{]{0,60}?<\|message\|>|^Here is my response:)"
 )
 """The ways in which models mark the begin and the end of reasoning."""
@@ -201,10 +202,14 @@ _CLOSED_ALONE = re.compile(rf"^{_CLOSE}|{_CLOSE}(?=[ \t*]*(?:$|[{{\[`<\0]))", re
 _VERDICT_FIRST = re.compile(r"\W*(?:yes|no|true|false|sim|não|是|否|不)\b[^\n]*\n?", re.IGNORECASE)
 _FLAT = re.compile(r"\Aanalysis(?=[A-Z\s]).*assistantfinal", re.DOTALL)
 """Channels whose marks a server has removed."""
-_TAGS = "answer|final_answer|final|verdict|score|rating|result|output|response|solution|decision|label|choice|winner"
+_TAGS = (
+    "answer|final_answer|final|verdict|judge?ment|score|rating|grade|mark|correctness|result|output|response|solution"
+    "|decision|label|choice|winner"
+)
 _SPECIAL = re.compile(r"<\|[\w/]{1,30}\|>|<｜[^｜<>]{1,40}｜>|</s>|<eos>|<end_of_turn>")
 _AROUND = re.compile(
-    rf"```\w*[ \t]*\n?(?P<a>(?:(?!```).)*)```|<(?P<tag>{_TAGS})>(?P<b>(?:(?!</(?P=tag)>).)*)</(?P=tag)>",
+    rf"```\w*[ \t]*\n?(?P<a>(?:(?!```).)*)```|<(?P<tag>{_TAGS})>(?P<b>(?:(?!</(?P=tag)>).)*)</(?P=tag)>"
+    rf"|(?P<c>[^<]+)</(?:{_TAGS})>",
     re.DOTALL | re.IGNORECASE,
 )
 _QUOTED = re.compile(r"```.*?(?:```|\Z)|(?<!\d)\"[^\"]*\"?|“[^”]*”?|`[^`\n]*`|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
@@ -238,7 +243,7 @@ def answer_of(text: str) -> str:
         said = (claimed[0] if claimed else "") + said[closed.end() :]
     said = _SPECIAL.sub("", said).strip()
     while around := _AROUND.fullmatch(said):
-        said = (around["a"] or around["b"] or "").strip()
+        said = (around["a"] or around["b"] or around["c"] or "").strip()
     return said
 
 
@@ -253,12 +258,19 @@ class Claim(NamedTuple):
 
 
 _MARKED = re.compile(
-    rf"<(?P<tag>{_TAGS})>\s*([^<]{{1,300}})</(?P=tag)>|\\boxed\{{((?:[^{{}}]|\{{[^{{}}]*\}}){{1,100}})\}}"
-    r"|\[\[\s*([^\W\d_]{1,9})\s*\]\]|\[\s*RESULT\s*\]\s*(\(?[-+\w.]+\)?)",
-    re.IGNORECASE,
+    rf"<(?P<tag>{_TAGS})>\s*([^<]{{1,300}})(?:</(?P=tag)>|\Z)|\\f?box(?:ed)?\{{((?:[^{{}}]|\{{[^{{}}]*\}}){{1,100}})\}}"
+    r"|\[\[\s*([^\W\d_]{1,9})\s*\]\]|\[\s*RESULT\s*\]\s*:?\s*(\(?[-+\w.]+\)?)|^[-*\s]*\[[xX✓✔]\](.+)$",
+    re.IGNORECASE | re.MULTILINE,
 )
+_UNTICKED = re.compile(r"[-*\s]*(?:\[ ?\]|☐|⬜)\s*\w")
 _TEX = re.compile(r"\\(?:text\w*|math\w*)\{([^{}]*)\}|\$")
 _DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\]{}]+|^\s*[-+•·]\s+")
+
+
+_SCALE = (
+    r"(?:\([^()]{0,30}\)|(?:(?:(?:out|of|on|a|scale|from)\s+){1,5}\d+|\d+\s*(?:-|–|to)\s*\d+)(?:\s*(?:-|–|to)\s*\d+)?)"
+)
+"""What may stand between a label and its sign: "(1-5)", "out of 5", "on a scale of 1 to 5"."""
 
 
 @cache
@@ -269,7 +281,7 @@ def _label(words: Words) -> re.Pattern[str]:
     )
     return re.compile(
         rf"(?:(?P<label>(?:(?:{before}|{names})\s*){{0,3}}?(?:{names})(?:\s+(?:{final}))?)"
-        rf"(?:(?!\w)\s*(?:\([^()]{{0,30}}\)\s*)?(?P<sign>[:=→]|-(?=\s)|[–—])|\s*(?:{copulas})(?![^\W\d_]):?)"
+        rf"(?:(?!\w)\s*(?:{_SCALE}\s*)?(?P<sign>[:=→?]|-(?=\s)|[–—])|\s*(?:{copulas})(?![^\W\d_]):?)"
         rf"|(?:{leads})(?![^\W\d_])[,:]?)\s*",
         re.IGNORECASE,
     )
@@ -288,7 +300,7 @@ def is_labelled(line: str, words: Words) -> bool:
 
 def plain(text: str) -> str:
     """The text with one form for each sign."""
-    return unicodedata.normalize("NFKC", text.replace("½", ".5"))
+    return unicodedata.normalize("NFKC", text.replace("½", ".5").replace("−", "-"))
 
 
 def _lines(text: str, words: Words) -> list[str]:
@@ -297,20 +309,22 @@ def _lines(text: str, words: Words) -> list[str]:
     What is marked is a labelled line, and so is a row of a table: with its first cell, and with the table's first row.
     """
     label, rows, pending = _label(words), list[list[str]](), ""
-    text = _MARKED.sub(r"\nverdict: \2\3\4\5\n", _TEX.sub(r"\1", plain(text)))
-    text = re.sub(rf"(?<=[.!?…;,)])\s*(?={label.pattern})", "\n", text, flags=re.IGNORECASE)
+    text = _MARKED.sub(r"\nverdict: \2\3\4\5\6\n", _TEX.sub(r"\1", plain(text)))
+    text = re.sub(rf"(?<=[.!?…;:,)])\s*(?={label.pattern})", "\n", text, flags=re.IGNORECASE)
     quoted, said = list[str](), list[str]()
     for line, mask in zip(text.split("\n"), masked(text).split("\n"), strict=True):
-        if not bare(line):
+        if not bare(line) or _UNTICKED.match(line):
             continue
         one = pending + bare(line)
-        if one.startswith("|"):
+        if not pending and mask.lstrip().startswith("\0"):
+            quoted.append(one)
+        elif one.startswith("|"):
             rows.append(one.strip("| ").split("|"))
             said += [":".join(rows[-1]), *map(": ".join, zip(rows[0], rows[-1], strict=False))]
-        elif label.fullmatch(f"{one.rstrip(':')}:"):
+        elif label.fullmatch(f"{one.rstrip(':')}:") and one.casefold() not in words.good:
             pending = f"{one.rstrip(':')}: "
         else:
-            (quoted if not pending and mask.lstrip().startswith("\0") else said).append(one)
+            said.append(one)
             pending = ""
     return said or quoted
 
@@ -334,6 +348,15 @@ def claims(text: str, words: Words) -> Iterator[Claim]:
             yield Claim(rest, final and at_end, alone=not head["sign"])
         elif (at_end and number) or not (number or is_list):
             yield Claim(line, alone=number > 0)
+            yield Claim(re.split(r"(?<=[.!])\s+", line)[-1], alone=True)
+
+
+@cache
+def of_quality(words: Words) -> Words:
+    """The words where a yes says that something is as it should be: "Supported:" and its kind are labels, too."""
+    return words.model_copy(
+        update={"labels": (*words.labels, *(one for one in words.good if one[1:] and one.isalpha()))}
+    )
 
 
 def preferred(text: str, words: Words, read: Callable[[Claim], Value | None]) -> Value | None:
