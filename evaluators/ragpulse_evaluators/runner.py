@@ -78,6 +78,11 @@ class Work:
         assert self.case is not None, "work without a case says itself what its result is"
         return await self.evaluator(self.case)
 
+    def at_once(self) -> EvaluationResult:
+        """The same without an event loop, where the evaluator is `immediate`."""
+        assert self.case is not None, "work without a case says itself what its result is"
+        return self.evaluator.at_once(self.case)
+
 
 Some = TypeVar("Some", bound=Work)
 Some_contra = TypeVar("Some_contra", bound=Work, contravariant=True)
@@ -224,6 +229,13 @@ class Engine(Generic[Some]):
         if evaluator.judge is not None:
             return self.gate or nullcontext()
         return nullcontext() if self.each is None else self._slots.setdefault(evaluator, asyncio.Semaphore(self.each))
+
+
+def attempt_at_once(work: Some) -> Attempt[Some]:
+    """One attempt of an `immediate` evaluator in the calling thread: no purse, no time limit, no task."""
+    started = time.perf_counter()
+    result = work.at_once()
+    return Attempt(work, work.attempts.start, result, (time.perf_counter() - started) * 1000.0)
 
 
 async def _each(source: Iterable[Some] | AsyncIterable[Some]) -> AsyncIterator[Some]:

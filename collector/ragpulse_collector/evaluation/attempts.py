@@ -1,28 +1,26 @@
-"""Runs one job to its end: reserve money, evaluate, store the result, retry after errors."""
+"""Jobs on the engine: equal jobs share a verdict, every result is stored, what the budget refuses is dropped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ragpulse_collector.evaluation.batcher import commit
-from ragpulse_collector.evaluation.budget import Ledger, Reservation, Reservations
-from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, missing_span
+from ragpulse_collector.evaluation.budget import Ledger, Reservations
+from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
-from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
+from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.judges.wrappers import Gate
-from ragpulse_evaluators.runner import Retry
+from ragpulse_evaluators.runner import CASE_S, Attempt, Engine, Retry, gate_of
 
 _log = logging.getLogger(__name__)
 _MAX_LOGGED = 1000
@@ -36,7 +34,7 @@ _UNJUDGED_CONCURRENCY = 8
 class AttemptOptions:
     """Time limit and backoff of an attempt."""
 
-    timeout_s: float = 120.0
+    timeout_s: float = CASE_S
     """Time limit of an evaluator without a judge; a judge has a limit for each request."""
     retry: Retry = _RETRY
     """Waits between the attempts; the store counts the attempts themselves, over restarts."""
@@ -44,7 +42,7 @@ class AttemptOptions:
 
 @dataclass(eq=False)
 class JobRunner:
-    """Runs jobs to their end; used within the worker's event loop."""
+    """Runs jobs with the engine and stores what comes of them; used within the worker's event loop."""
 
     store: Store
     ledger: Ledger
@@ -57,13 +55,20 @@ class JobRunner:
     run_ended: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self._reservations = Reservations(self.ledger, self.clock)
+        self.engine: Engine[Work] = Engine(
+            self._keep,
+            retry=self.options.retry,
+            timeout_s=self.options.timeout_s,
+            purse=Reservations(self.ledger, self.clock),
+            refused=self._drop,
+            gate=self.gate,
+            each=_UNJUDGED_CONCURRENCY,
+            noted=lambda work: self.running.entry(work.job.job_id) if work.counts_crashes else nullcontext(),
+        )
         self._outbox = outbox(self.ledger)
-        self._own: dict[Evaluator, asyncio.Semaphore] = {}
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._logged: set[str] = set()
         self._refusals: defaultdict[Gate, int] = defaultdict(int)
-        self.stopping = asyncio.Event()
 
     async def __call__(self, work: Work) -> None:
         """Run the job; the result of an equal job that runs or has finished is reused."""
@@ -79,85 +84,30 @@ class JobRunner:
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keys[work.key] = ended
         try:
-            ended.set_result(await self._attempt_all(work))
+            last = await self.engine.finish(work)
+            ended.set_result(last is not None and last.result.status != "error")
         finally:
             self._keys.pop(work.key, None)
             if not ended.done():
                 ended.set_result(False)
 
-    async def pause(self, seconds: float) -> bool:
-        """Sleep; returns True at once when the worker stops."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _attempt_all(self, work: Work) -> bool:
-        """Try until there is a final result or no attempt is left; returns whether there is one."""
-        for attempt in range(work.job.attempts, work.max_attempts):
-            try:
-                reservation = await self._reservations.take(work) if work.judged else None
-            except BudgetExceeded as refusal:
-                await self._drop(work, str(refusal))
-                return False
-            try:
-                verdict = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
-            finally:
-                self._reservations.release(reservation)
-            last = verdict.final or verdict.dead
-            if last or await self.pause(self.options.retry.wait(attempt)):
-                return verdict.final
-        return False
-
-    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> Verdict:
-        """Evaluate once and store the result; returns once it is on disk."""
-        started = time.perf_counter()
-        result = await self._evaluate(work)
-        verdict = Verdict(
-            job=job,
-            score_key=work.key,
-            result=result,
-            label_version=work.evaluator.version.beside,
-            elapsed_ms=(time.perf_counter() - started) * 1000.0,
-            reservation=reservation,
-            created_at=self.clock(),
-        )
+    async def _keep(self, attempt: Attempt[Work]) -> None:
+        """Store the result; returns once it is on disk."""
+        work, result = attempt.work, attempt.result
+        verdict = Verdict.of(attempt, self.clock())
         await self._outbox(verdict)
-        self._count(work, result)
+        self.counts[result.status] += 1
+        if work.judged:
+            gate = gate_of(work.evaluator) or self.gate
+            refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
+            if refusals > 1:
+                gate.pause(self.options.retry.wait(refusals - 2))
         if verdict.dead:
             self._log_failure(work, result)
-        return verdict
 
-    async def _evaluate(self, work: Work) -> EvaluationResult:
-        if work.case is None:
-            return missing_span(work.evaluator)
-        limit_s = None if work.gate or work.isolated else self.options.timeout_s
-        async with self._slot(work):
-            with self.running.entry(work.job.job_id) if work.counts_crashes else nullcontext():
-                try:
-                    async with asyncio.timeout(limit_s):
-                        return await work.evaluator(work.case)
-                except TimeoutError:
-                    lost = (JudgeCall(finish_reason="lost"),) if work.judged else ()  # it may be billed all the same
-                    reason = f"no result within {limit_s:g} s"
-                    return EvaluationResult.of(
-                        work.evaluator, status="error", explanation=reason, retriable=True, calls=lost
-                    )
-
-    def _slot(self, work: Work) -> AbstractAsyncContextManager[Any]:
-        """Return what limits concurrency; a slow evaluator never blocks another."""
-        if work.gate:
-            return nullcontext()
-        if work.judged and not work.isolated:
-            return self.gate
-        at_once = work.isolated.limits.processes if work.isolated else _UNJUDGED_CONCURRENCY
-        return self._own.setdefault(work.evaluator, asyncio.Semaphore(at_once))
-
-    async def _drop(self, work: Work, reason: str) -> None:
+    async def _drop(self, work: Work, refusal: BudgetExceeded) -> None:
         """Apply the refusal of a cap: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
-        job = work.job
+        job, reason = work.job, str(refusal)
         if job.run_id is not None:
             await self._end_run(job.run_id, "capped", reason)
         elif job.u is not None:
@@ -190,14 +140,6 @@ class JobRunner:
     async def _end_run(self, run_id: str, status: str, reason: str) -> None:
         await commit(self.store, lambda tx: set_status(tx, run_id, status, error=reason))
         self.run_ended(run_id)
-
-    def _count(self, work: Work, result: EvaluationResult) -> None:
-        self.counts[result.status] += 1
-        if work.judged:
-            gate = work.gate or self.gate
-            refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
-            if refusals > 1:
-                gate.pause(self.options.retry.wait(refusals - 2))
 
 
 _MAX_BYTES = 2**20

@@ -8,7 +8,7 @@ been billed, and the attempts that follow reserve their own.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import date, datetime
@@ -20,7 +20,7 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, Held, add_entries, dearest, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
-from ragpulse_evaluators import Case, Evaluator, JudgeCall
+from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
@@ -140,10 +140,16 @@ class Ledger:
         return max(max_usd_of(evaluator, case, self.price), self._max_spent.get(evaluator.name, 0.0))
 
     def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[BudgetExceeded | None]:
-        """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation."""
+        """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation.
+
+        After a refusal nothing more is reserved on its account: what is cheaper would overtake what came first.
+        """
         self._lower_interrupted(tx)
         spent: dict[Account, float] = {}
-        refusals = [self._refusal(tx, spent, reservation) for reservation in reservations]
+        refusals: list[BudgetExceeded | None] = []
+        for reservation in reservations:
+            stuck = next((each for each in refusals if each and each.account in reservation.accounts), None)
+            refusals.append(stuck or self._refusal(tx, spent, reservation))
         granted = [reservation for reservation, refusal in zip(reservations, refusals, strict=True) if refusal is None]
         entries = [_entry(reservation, "reserve", reservation.usd) for reservation in granted]
         add_entries(tx, entries, at=utc_now())
@@ -339,17 +345,19 @@ def _sum(costs: Iterable[float | None]) -> float | None:
 
 
 class Reservations:
-    """Reserves the maximum cost of a job; a running job keeps its reservation until it is settled.
+    """The engine's purse over the ledger: reserves the maximum cost of a job until it is settled.
 
-    A job that does not fit waits for running jobs of its account, which may cost less than reserved. The cap refuses it
-    only when no other job of the account runs.
+    A job that does not fit waits for running jobs of its account, which may cost less than reserved; none of its replay
+    or rule overtakes it, so that a replay that stops at its cap has scored its first cases. The cap refuses it only
+    when no other job of the account runs.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger, self._clock = ledger, clock
         self._reserve = Batcher(self._reserve_all, every_s=0.02)
         self._open: Counter[Account | None] = Counter()
-        self._released = asyncio.Event()
+        self._lines: defaultdict[tuple[str | None, str | None], deque[Reservation]] = defaultdict(deque)
+        self._moved = asyncio.Event()
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; returns None without a cap or a call. Raises BudgetExceeded."""
@@ -367,21 +375,45 @@ class Reservations:
             run_cap=None if work.run is None else work.run.max_usd,
             rule=work.job.rule,
         )
-        released = self._released
-        while refusal := await self._reserve(reservation):
-            if not self._open[refusal.account] and not released.is_set():
-                raise refusal
-            await released.wait()
-            released = self._released
+        if await self._reserve(reservation):
+            await self._wait_in_line(reservation)
         self._open.update(reservation.accounts)
         return reservation
 
-    def release(self, reservation: Reservation | None) -> None:
+    async def _wait_in_line(self, reservation: Reservation) -> None:
+        line = self._line(reservation)
+        line.append(reservation)
+        try:
+            while True:
+                moved = self._moved
+                if line[0] is reservation:
+                    refusal = await self._reserve(reservation)
+                    if refusal is None:
+                        return
+                    if not self._open[refusal.account] and not moved.is_set():
+                        raise refusal
+                await moved.wait()
+        finally:
+            line.remove(reservation)
+            self._move()
+
+    def release(self, held: Reservation | None, result: EvaluationResult | None) -> None:
         """Mark a reservation as settled on disk: waiting jobs try again."""
-        if reservation is not None:
-            self._open.subtract(reservation.accounts)
-            self._released.set()
-            self._released = asyncio.Event()
+        del result  # it was settled with its score
+        if held is not None:
+            self._open.subtract(held.accounts)
+            self._move()
+
+    def _line(self, reservation: Reservation) -> deque[Reservation]:
+        return self._lines[reservation.run_id, reservation.rule]
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[BudgetExceeded | None]:
-        return await commit(self._ledger.store, lambda tx: self._ledger.reserve(tx, reservations))
+        """Reserve for those that wait behind nobody."""
+        firsts = [each for each in reservations if not (line := self._line(each)) or line[0] is each]
+        refusals = iter(await commit(self._ledger.store, lambda tx: self._ledger.reserve(tx, firsts)))
+        behind = BudgetExceeded("another job waits for money")
+        return [next(refusals) if each in firsts else behind for each in reservations]

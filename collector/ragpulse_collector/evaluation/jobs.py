@@ -5,6 +5,7 @@ There is no queue table: pending jobs are computed from the rows, so a crash los
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,7 +26,8 @@ from ragpulse_collector.units.keys import ScoreKeys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.protocol import close_judge
-from ragpulse_evaluators.judges.wrappers import Gate
+from ragpulse_evaluators.runner import Work as EngineWork
+from ragpulse_evaluators.runner import gate_of
 
 _log = logging.getLogger(__name__)
 LONG_AGO = EPOCH
@@ -217,21 +219,12 @@ class _Unavailable(Evaluator):
         raise self._error
 
 
-def gate_of(evaluator: Evaluator) -> Gate | None:
-    """Return the gate of an evaluator's judge, if the judge has one."""
-    gate = getattr(evaluator.judge, "gate", None)
-    return gate if isinstance(gate, Gate) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A claimed job with everything that it needs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(EngineWork):
+    """A claimed job with everything that it needs; without a case the store no longer has the span."""
 
     job: Job
     run: Run | None
-    evaluator: Evaluator
-    case: Case | None
-    """None: the store no longer has the span."""
     key: str
     """The key of its verdict; the job's id where there is no case."""
     is_scored: bool = False
@@ -243,25 +236,19 @@ class Work:
         return self.evaluator.judge is not None
 
     @property
-    def max_attempts(self) -> int:
-        """The number of attempts; the store counts by the judge's id, which metrics of other packages have too."""
-        return queries.MAX_ATTEMPTS[self.evaluator.judge_id is not None]
-
-    @property
-    def isolated(self) -> Isolated | None:
-        """The evaluator if it runs in processes of its own."""
-        return self.evaluator if isinstance(self.evaluator, Isolated) else None
-
-    @property
-    def gate(self) -> Gate | None:
-        """The gate that the judge itself passes with each request."""
-        return gate_of(self.evaluator)
-
-    @property
     def counts_crashes(self) -> bool:
         """Whether a crash while it runs counts as an attempt: not if built-in code waits for a judge."""
-        is_built_in = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
-        return not (self.gate and is_built_in)
+        evaluator = self.evaluator
+        is_built_in = type(evaluator).__module__.partition(".")[0] == "ragpulse_evaluators"
+        return isinstance(evaluator, Isolated) or not (is_built_in and gate_of(evaluator))
+
+    async def result(self) -> EvaluationResult:
+        """Score the case once; without the span there is nothing to score."""
+        return missing_span(self.evaluator) if self.case is None else await self.evaluator(self.case)
+
+    def at_once(self) -> EvaluationResult:
+        """The same without an event loop."""
+        return missing_span(self.evaluator) if self.case is None else self.evaluator.at_once(self.case)
 
 
 def missing_span(evaluator: Evaluator) -> EvaluationResult:
@@ -282,14 +269,16 @@ def prepare(
         pause()
         case = cases.get(job.unit)
         key = job.job_id if case is None else keys(job.unit, case, evaluator)
-        works.append(Work(job, run, evaluator, case, key))
+        # The store counts attempts by the judge's id, which metrics of other packages have too.
+        attempts = range(job.attempts, queries.MAX_ATTEMPTS[evaluator.judge_id is not None])
+        works.append(Work(job=job, run=run, evaluator=evaluator, case=case, key=key, attempts=attempts))
     stored = stored_keys(store.read, units, [work.key for work in works])
     return [replace(work, is_scored=True) if work.key in stored else work for work in works] if stored else works
 
 
 @dataclass(eq=False)
-class JobPool:
-    """Jobs of one kind: claimed, ready (with their case), running. A full pool does not block another."""
+class Lane:
+    """Jobs of one kind, with an engine's run of their own: a full lane does not block another."""
 
     at_once: int
     """Jobs that may run at once, including those that wait for a commit."""
@@ -297,28 +286,27 @@ class JobPool:
     """Jobs whose cases are built with one set of reads."""
     claimed: deque[Job] = field(default_factory=deque)
     ready: deque[Work] = field(default_factory=deque)
-    running: int = 0
+    """Claimed jobs with their case."""
     streams: set[str] = field(default_factory=set)
     """The streams whose jobs belong here."""
     more: bool = True
     """Whether the store may hold further jobs for it."""
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when jobs were added, or when it ends."""
+    ended: bool = False
 
     def claim(self, job: Job) -> None:
         """Add a claimed job."""
         self.claimed.append(job)
         self.streams.add(job.stream)
+        self.filled.set()
 
-    @property
-    def is_low(self) -> bool:
-        """Whether more jobs should be prepared."""
-        return len(self.ready) < self.at_once
+    def end(self) -> None:
+        """Let its run end with the jobs that it has taken."""
+        self.ended = True
+        self.filled.set()
 
     @property
     def is_full(self) -> bool:
         """Whether it needs no more jobs from the store now."""
-        return len(self.claimed) >= self.batch or not self.is_low
-
-    @property
-    def n_free(self) -> int:
-        """How many more jobs may run."""
-        return self.at_once - self.running
+        return len(self.claimed) >= self.batch

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pydantic import TypeAdapter
 
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.evaluation.jobs import Job, Work
+from ragpulse_collector.store import Transaction
+from ragpulse_collector.store.protocol import Clock
 from ragpulse_collector.store.queries.forgotten import forgotten_traces
 from ragpulse_collector.store.queries.jobs import (
     MAX_ATTEMPTS,
@@ -25,8 +26,8 @@ from ragpulse_collector.store.queries.jobs import (
     add_results,
     remove_calls,
 )
-from ragpulse_collector.store.queries.runs import Run
-from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
+from ragpulse_evaluators import EvaluationResult, JudgeCall
+from ragpulse_evaluators.runner import Attempt, attempt_at_once
 
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
@@ -44,6 +45,20 @@ class Verdict:
     label_version: str | None = None
     elapsed_ms: float | None = None
     reservation: Reservation | None = None
+
+    @classmethod
+    def of(cls, attempt: Attempt[Work], now: datetime) -> Verdict:
+        """Return what is to be stored of an attempt."""
+        work = attempt.work
+        return cls(
+            job=replace(work.job, attempts=attempt.number),
+            score_key=work.key,
+            created_at=now,
+            result=attempt.result,
+            label_version=work.evaluator.version.beside,
+            elapsed_ms=attempt.elapsed_ms,
+            reservation=attempt.held,
+        )
 
     @property
     def final(self) -> bool:
@@ -196,47 +211,20 @@ class BatchOutcome:
     """Jobs that need another attempt, or whose replay asked for another version."""
 
 
-@dataclass(frozen=True)
-class ImmediateScorer:
-    """Scores batches in the calling thread; the throttle slows it down while requests wait."""
-
-    store: Store
-    throttle: Throttle
-    clock: Callable[[], datetime]
-
-    def __call__(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> BatchOutcome:
-        """Score the jobs in order until `stopped`; equal verdicts are made once."""
-        pause = self.throttle.start()
-        scored, scored_keys = BatchOutcome(), set[str]()
-        for work in prepare(self.store, jobs, pause=pause):
-            if stopped():
-                break
-            pause()
-            if work.run is not None and work.run.version != work.evaluator.version:
+def score_at_once(works: Iterable[Work], clock: Clock, pause: Callable[[], None]) -> BatchOutcome:
+    """Score jobs whose evaluators never wait, in the calling thread; equal verdicts are made once."""
+    scored, scored_keys = BatchOutcome(), set[str]()
+    for work in works:
+        pause()
+        if work.run is not None and work.run.version != work.evaluator.version:
+            scored.unfinished.append(work)
+        elif work.is_scored or work.key in scored_keys:
+            scored.verdicts.append(Verdict(job=work.job, score_key=work.key, created_at=clock(), result=None))
+        else:
+            verdict = Verdict.of(attempt_at_once(work), clock())
+            if verdict.final:
+                scored_keys.add(work.key)
+                scored.verdicts.append(verdict)
+            else:
                 scored.unfinished.append(work)
-                continue
-            verdict = self._reused(work) if work.is_scored or work.key in scored_keys else self._scored(work)
-            if not verdict.final:
-                scored.unfinished.append(work)
-                continue
-            scored_keys.add(work.key)
-            scored.verdicts.append(verdict)
-        return scored
-
-    def _reused(self, work: Work) -> Verdict:
-        return Verdict(job=work.job, score_key=work.key, created_at=self.clock(), result=None)
-
-    def _scored(self, work: Work) -> Verdict:
-        start = time.perf_counter()
-        result = self._result(work)
-        return Verdict(
-            job=work.job,
-            score_key=work.key,
-            created_at=self.clock(),
-            result=result,
-            label_version=work.evaluator.version.beside,
-            elapsed_ms=(time.perf_counter() - start) * 1000.0,
-        )
-
-    def _result(self, work: Work) -> EvaluationResult:
-        return missing_span(work.evaluator) if work.case is None else work.evaluator.at_once(work.case)
+    return scored

@@ -1,4 +1,4 @@
-"""The worker: claims pending jobs, builds their cases, and runs as many jobs at once as their pool allows."""
+"""The worker: claims pending jobs for lanes, each a source of the engine that builds its cases batch by batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
 
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
 from ragpulse_collector.evaluation.batcher import commit
@@ -25,33 +24,33 @@ from ragpulse_collector.evaluation.jobs import (
     LONG_AGO,
     Evaluators,
     Job,
-    JobPool,
+    Lane,
     Resolve,
     Work,
-    gate_of,
     pending,
     prepare,
 )
-from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
+from ragpulse_collector.evaluation.scores import BatchOutcome, Throttle, append_verdicts, score_at_once
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.wrappers import Gate
+from ragpulse_evaluators.runner import LAST_S, gate_of
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
-"""Jobs without a judge in one batch, and running at once: jobs of a batch share reads and commits."""
+"""The most judged jobs in one batch: jobs of a batch share reads and commits."""
 _IMMEDIATE = 1024
 """Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
 _OWN = 64
-"""Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own pool."""
+"""Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own lane."""
 _FETCH = 8192
 """Jobs read from the store at once."""
 _THREADS = 64
-_LAST_S, _CANCEL_S = 2.0, 0.5
-"""How long a stop waits for evaluations, and then for cancelled ones: Docker kills a process after ten seconds."""
+_CANCEL_S = 0.5
+"""How long a stop waits for cancelled evaluations."""
 
 
 @dataclass(eq=False)
@@ -79,7 +78,6 @@ class Worker:
     def __post_init__(self) -> None:
         self._evaluators = Evaluators(self.store, self.resolve)
         self._noted = RunningJobs(self.running_jobs)
-        self._immediate_scorer = ImmediateScorer(self.store, self.throttle, self.clock)
         self._wakes = self._wakes_read = 0
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,7 +100,7 @@ class Worker:
             self._idle.clear()
             self._call(loop, self._signal.set)
 
-    def stop(self, timeout_s: float = _LAST_S) -> None:
+    def stop(self, timeout_s: float = LAST_S) -> None:
         """Wait `timeout_s` for running evaluations, then cancel them; cancelled jobs stay pending.
 
         The reservation of a cancelled call stays, as after a crash: the judge may bill the call.
@@ -110,9 +108,8 @@ class Worker:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        self._last_s = timeout_s
-        self._call(loop, self._runner.stopping.set)
-        self._call(loop, self._signal.set)
+        self._runner.engine.last_s = timeout_s
+        self._call(loop, self._end)
         thread.join(timeout_s + _CANCEL_S)
 
     @staticmethod
@@ -123,7 +120,13 @@ class Worker:
     @property
     def stopping(self) -> bool:
         """Whether `stop` was called: no new job begins."""
-        return self._runner.stopping.is_set()
+        return self._runner.engine.stopping.is_set()
+
+    def _end(self) -> None:
+        self._runner.engine.stopping.set()
+        self._signal.set()
+        for lane in self._lanes:
+            lane.end()
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until nothing is pending or running (any thread); False when that took too long."""
@@ -138,10 +141,7 @@ class Worker:
             runner.run(self._run(ready))
 
     async def _run(self, ready: threading.Event) -> None:
-        self._judged: dict[Gate, JobPool] = {}
-        self._free = JobPool(at_once=_BATCH, batch=_BATCH)
-        self._immediate = JobPool(at_once=1, batch=_IMMEDIATE)
-        self._own: dict[Evaluator, JobPool] = {}
+        self._lanes_of: dict[Evaluator | Gate | str, Lane] = {}
         self._signal = asyncio.Event()
         self._claimed: set[str] = set()
         self._running: dict[str, Run] = {}
@@ -162,7 +162,7 @@ class Worker:
         await self._count_interrupted()
         while not self.stopping:
             await self._turn()
-        await self._drain()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self._evaluators.close_idle(), return_exceptions=True)
         self._noted.clear()  # a cancelled job is no crash
 
@@ -180,19 +180,19 @@ class Worker:
             _log.exception("could not count the evaluations that ran when the collector ended")
 
     async def _turn(self) -> None:
-        """Prepare pending jobs, or wait for a signal."""
+        """Read pending jobs where a lane needs some, then wait for a signal."""
         self._signal.clear()
         wakes = self._wakes
         try:
-            moved = await self._advance()
+            if self._should_read():
+                await self._read_jobs()
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
-            _log.exception("could not claim evaluation jobs; trying again")
-            await self._runner.pause(self.options.retry.first_s * 10)
-            self._read_at = -math.inf
-            return
-        if moved:
+            await self._recover("could not claim evaluation jobs")
             return
         if not self._claimed:
+            for lane in self._lanes:
+                lane.end()
+            self._lanes_of.clear()
             await asyncio.to_thread(close_finished, self.store)
             if wakes == self._wakes:
                 self._idle.set()
@@ -202,32 +202,11 @@ class Worker:
         except TimeoutError:
             return
 
-    async def _drain(self) -> None:
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._last_s)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _advance(self) -> bool:
-        """Claim and prepare jobs for the pools that run low; returns whether there were any."""
-        if self._should_read():
-            await self._read_jobs()
-        moved = False
-        for pool in (self._free, *self._judged.values(), *self._own.values()):
-            if pool.claimed and pool.is_low:
-                await self._prepare(pool)
-                moved = True
-        if self._immediate.claimed and self._immediate.n_free:
-            self._start(self._immediate, self._score_all)
-            moved = True
-        return moved
-
     def _should_read(self) -> bool:
-        """Whether the store may have jobs that a pool needs: after `wake`, after `poll_s`, or if there may be more."""
+        """Whether the store may have jobs that a lane needs: after `wake`, after `poll_s`, or if there may be more."""
         if self._wakes != self._wakes_read or time.monotonic() - self._read_at >= self.poll_s:
             return True
-        return any(pool.more and not pool.is_full for pool in self._pools)
+        return any(lane.more and not lane.is_full for lane in self._lanes)
 
     async def _read_jobs(self) -> None:
         self._wakes_read, self._read_at = self._wakes, time.monotonic()
@@ -236,8 +215,8 @@ class Worker:
         await self._claim()
 
     async def _claim(self) -> None:
-        """Fetch jobs for the pools that need some."""
-        full = [pool for pool in self._pools if pool.is_full]
+        """Fetch jobs for the lanes that need some."""
+        full = [lane for lane in self._lanes if lane.is_full]
         now = self.clock()
         if self._since > now:  # the clock was set back: jobs may have been made before this instant
             self._since = LONG_AGO
@@ -249,29 +228,39 @@ class Worker:
             runs=tuple(self._running),
             skew=self.skew,
             claimed=tuple(self._claimed),
-            full={stream for pool in full for stream in pool.streams},
+            full={stream for lane in full for stream in lane.streams},
         )
         self._since = min(waiting.since, now)
-        for pool in self._pools:
-            pool.more = pool in full or len(waiting.jobs) == _FETCH
+        for lane in self._lanes:
+            lane.more = lane in full or len(waiting.jobs) == _FETCH
         for job in filter(self._is_wanted, waiting.jobs):
             self._idle.clear()
             self._claimed.add(job.job_id)
-            self._pool_of(self._evaluator(job)).claim(job)
+            self._lane_of(self._evaluator(job)).claim(job)
 
-    def _pool_of(self, evaluator: Evaluator) -> JobPool:
+    def _lane_of(self, evaluator: Evaluator) -> Lane:
+        """Return the lane of an evaluator: of all that never wait, of all with one gate, or its own."""
         if evaluator.immediate:
-            return self._immediate
+            return self._lane("immediate", Lane(at_once=1, batch=_IMMEDIATE))
         if evaluator.judge is None or isinstance(evaluator, Isolated):
-            return self._own.setdefault(evaluator, JobPool(at_once=_OWN, batch=_OWN))
+            return self._lane(evaluator, Lane(at_once=_OWN, batch=_OWN))
         gate = gate_of(evaluator) or self.gate
         at_once = 3 * gate.concurrency  # while some wait for their judge others are read and written
-        batch = min(_BATCH, max(16, at_once))
-        return self._judged.setdefault(gate, JobPool(at_once=at_once, batch=batch))
+        return self._lane(gate, Lane(at_once=at_once, batch=min(_BATCH, max(16, at_once))))
+
+    def _lane(self, key: Evaluator | Gate | str, new: Lane) -> Lane:
+        """Return the lane under a key; a new one starts to run."""
+        lane = self._lanes_of.setdefault(key, new)
+        if lane is new:
+            run = self._score_batches(lane) if key == "immediate" else self._run_lane(lane)
+            task = asyncio.create_task(run)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return lane
 
     @property
-    def _pools(self) -> tuple[JobPool, ...]:
-        return (self._immediate, self._free, *self._judged.values(), *self._own.values())
+    def _lanes(self) -> tuple[Lane, ...]:
+        return tuple(self._lanes_of.values())
 
     def _forget_run(self, run_id: str) -> None:
         """Drop the claims of a replay that was capped or failed."""
@@ -283,12 +272,55 @@ class Worker:
         """Whether the job belongs to no replay or to a running one."""
         return job.run_id is None or job.run_id in self._running
 
-    async def _prepare(self, pool: JobPool) -> None:
-        """Build the cases of a batch with few reads, and start as many jobs as the pool allows."""
-        jobs = list(islice(pool.claimed, pool.batch))
-        works = await asyncio.to_thread(prepare, self.store, self._with_evaluators(jobs))
-        self._remove_claims(pool, jobs, works)
-        self._make_ready(pool, works)
+    async def _run_lane(self, lane: Lane) -> None:
+        """Run the jobs of a lane until it ends."""
+        await self._runner.engine.run(self._works(lane), lane.at_once, self._run_job)
+
+    async def _works(self, lane: Lane) -> AsyncIterator[Work]:
+        """Yield the jobs of a lane with their cases, which are built in batches, with few reads."""
+        while await self._is_filled(lane):
+            if lane.ready:
+                yield lane.ready.popleft()
+                continue
+            jobs = list(islice(lane.claimed, lane.batch))
+            try:
+                works = await asyncio.to_thread(prepare, self.store, self._with_evaluators(jobs))
+            except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
+                await self._recover("could not build the cases of evaluations")
+                continue
+            self._remove_claims(lane, jobs, works)
+            lane.ready.extend(works)
+
+    async def _score_batches(self, lane: Lane) -> None:
+        """Score batch after batch of the jobs whose evaluators never wait; what is not final goes on with an engine."""
+        while await self._is_filled(lane):
+            jobs = list(islice(lane.claimed, lane.batch))
+            try:
+                scored = await asyncio.to_thread(self._scored, self._with_evaluators(jobs))
+                await commit(self.store, partial(append_verdicts, ledger=self.ledger, verdicts=scored.verdicts))
+            except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
+                await self._recover("a batch of evaluations failed")
+                continue
+            for verdict in scored.verdicts:
+                self.counts["reused" if verdict.result is None else verdict.result.status] += 1
+            self._remove_claims(lane, jobs, scored.unfinished)
+            if scored.unfinished:
+                rest = self._lane("unfinished", Lane(at_once=_OWN, batch=_OWN))
+                rest.ready.extend(scored.unfinished)
+                rest.filled.set()
+
+    def _scored(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> BatchOutcome:
+        """Score jobs in this thread until the worker stops; the throttle slows it down while requests wait."""
+        pause = self.throttle.start()
+        works = prepare(self.store, jobs, pause=pause)
+        return score_at_once(takewhile(lambda _: not self.stopping, works), self.clock, pause)
+
+    async def _is_filled(self, lane: Lane) -> bool:
+        """Wait for jobs; returns False where the lane ended."""
+        while not (lane.ready or lane.claimed or lane.ended):
+            lane.filled.clear()
+            await lane.filled.wait()
+        return not lane.ended
 
     def _with_evaluators(self, jobs: Iterable[Job]) -> list[tuple[Job, Run | None, Evaluator]]:
         """Return the jobs that are still wanted, with their replay and evaluator."""
@@ -296,61 +328,15 @@ class Worker:
             (job, self._running.get(job.run_id or ""), self._evaluator(job)) for job in jobs if self._is_wanted(job)
         ]
 
-    def _remove_claims(self, pool: JobPool, jobs: Sequence[Job], works: Iterable[Work]) -> None:
-        """Remove jobs from the pool, and from the claims except those in `works`; call it after what may fail."""
+    def _remove_claims(self, lane: Lane, jobs: Sequence[Job], works: Iterable[Work]) -> None:
+        """Remove jobs from the lane, and from the claims except those in `works`; call it after what may fail."""
         for _ in jobs:
-            pool.claimed.popleft()
+            lane.claimed.popleft()
         self._claimed.difference_update({job.job_id for job in jobs}.difference(work.job.job_id for work in works))
-
-    def _make_ready(self, pool: JobPool, works: Iterable[Work]) -> None:
-        pool.ready.extend(works)
-        for _ in range(min(pool.n_free, len(pool.ready))):
-            self._start(pool, partial(self._run_jobs, pool))
-
-    def _start(self, pool: JobPool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        pool.running += 1
-        task = asyncio.create_task(work())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _score_all(self) -> None:
-        """Score batch after batch of the jobs whose evaluators never wait."""
-        try:
-            while self._immediate.claimed and not self.stopping:
-                await self._score_batch(self._immediate)
-                self._signal.set()
-        except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
-            _log.exception("a batch of evaluations failed; its jobs stay pending")
-            await self._runner.pause(self.options.retry.first_s * 10)
-        finally:
-            self._immediate.running -= 1
-            self._signal.set()
-
-    async def _score_batch(self, pool: JobPool) -> None:
-        jobs = list(islice(pool.claimed, pool.batch))
-        scored = await asyncio.to_thread(
-            self._immediate_scorer, self._with_evaluators(jobs), self._runner.stopping.is_set
-        )
-        await commit(self.store, lambda tx: append_verdicts(tx, self.ledger, scored.verdicts))
-        for verdict in scored.verdicts:
-            self.counts["reused" if verdict.result is None else verdict.result.status] += 1
-        self._remove_claims(pool, jobs, scored.unfinished)
-        self._make_ready(self._free, scored.unfinished)
+        self._signal.set()  # there is room for more
 
     def _evaluator(self, job: Job) -> Evaluator:
         return self._evaluators(job.evaluator, self._running.get(job.run_id or ""))
-
-    async def _run_jobs(self, pool: JobPool) -> None:
-        """Run one job after another while any is ready."""
-        try:
-            while pool.ready and not self.stopping:
-                work = pool.ready.popleft()
-                if len(pool.ready) == pool.at_once - 1:
-                    self._signal.set()
-                await self._run_job(work)
-        finally:
-            pool.running -= 1
-            self._signal.set()
 
     async def _run_job(self, work: Work) -> None:
         job = work.job
@@ -358,8 +344,14 @@ class Worker:
             if self._is_wanted(job):
                 await self._runner(work)
         except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
-            _log.exception("evaluating %s failed; the job stays pending", job)
-            await self._runner.pause(self.options.retry.first_s * 10)
-            self._read_at = -math.inf
+            await self._recover(f"evaluating {job} failed")
         finally:
             self._claimed.discard(job.job_id)
+            if not self._claimed:
+                self._signal.set()
+
+    async def _recover(self, what: str) -> None:
+        """Log what failed, and read the jobs again after a pause."""
+        _log.exception("%s; it stays pending", what)
+        await self._runner.engine.pause(self.options.retry.first_s * 10)
+        self._read_at = -math.inf
