@@ -13,7 +13,18 @@ import inspect
 import random
 import sys
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
@@ -113,6 +124,71 @@ class Purse(Protocol[Some_contra]):
 
     def release(self, held: Any, result: EvaluationResult | None) -> None:
         """Give back what was not spent; without a result the call is lost, and may be billed all the same."""
+
+
+Hold = TypeVar("Hold")
+
+
+class Line(Generic[Hold]):
+    """Those who wait for money, in order.
+
+    What does not fit waits for what runs, which may cost less than was set aside, and nothing of its line overtakes it.
+    It is refused only when nothing else of its account runs. Where the line is one run, that ends the run: it has
+    scored its first cases.
+    """
+
+    def __init__(self, reserve: Callable[[Hold], Awaitable[BudgetExceeded | None]]) -> None:
+        """`reserve` returns the refusal, with its account, where something does not fit."""
+        self._reserve = reserve
+        self._waiting: dict[Hashable, deque[Hold]] = defaultdict(deque)
+        self._open: Counter[Hashable] = Counter()
+        self._over: dict[Hashable, BudgetExceeded] = {}
+        self._moved = asyncio.Event()
+
+    async def enter(
+        self, hold: Hold, line: Hashable = None, accounts: Iterable[Hashable] = (None,), *, is_run: bool = True
+    ) -> None:
+        """Reserve, now or in turn; raises the refusal."""
+        if line in self._over or not self.is_first(hold, line) or await self._reserve(hold):
+            waiting = self._waiting[line]
+            waiting.append(hold)
+            try:
+                await self._wait(hold, line)
+            except BudgetExceeded as refusal:
+                if is_run:
+                    self._over[line] = refusal
+                raise
+            finally:
+                waiting.remove(hold)
+                self._move()
+        self._open.update(accounts)
+
+    def leave(self, accounts: Iterable[Hashable] = (None,)) -> None:
+        """Note that what was reserved is settled: those who wait try again."""
+        self._open.subtract(accounts)
+        self._move()
+
+    def is_first(self, hold: Hold, line: Hashable = None) -> bool:
+        """Whether nobody waits before it."""
+        waiting = self._waiting[line]
+        return not waiting or waiting[0] is hold
+
+    async def _wait(self, hold: Hold, line: Hashable) -> None:
+        while True:
+            moved = self._moved
+            if line in self._over:
+                raise self._over[line]
+            if self.is_first(hold, line):
+                refusal = await self._reserve(hold)
+                if refusal is None:
+                    return
+                if not self._open[refusal.account] and not moved.is_set():
+                    raise refusal
+            await moved.wait()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
 
 @dataclass(eq=False)

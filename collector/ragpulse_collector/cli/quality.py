@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.client_replay import LocalReplay
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
@@ -44,12 +43,16 @@ from ragpulse_collector.cli.tables import (
 )
 from ragpulse_collector.words import called
 
+if TYPE_CHECKING:
+    from ragpulse_collector.cli.client_replay import LocalReplay
+
 
 @click.command()
 @evaluators_option
 @option("--judge", help="Judge model; default: the collector's.")
 @prompts_option
 @load_option
+@option("--here", is_flag=True, help="Evaluate in this process; --load and --prompts imply it.")
 @range_option("7d")
 @where_option
 @option("--limit", type=COUNT, help="The most units.")
@@ -58,11 +61,15 @@ from ragpulse_collector.words import called
 @yes_option
 @json_option
 @source
-def replay(source: Source, dry_run: bool, yes: bool, as_json: bool, **request: Any) -> int:
+def replay(source: Source, here: bool, dry_run: bool, yes: bool, as_json: bool, **request: Any) -> int:
     """Evaluate stored traces. The bill comes first; a repeat continues. Exit 3: stopped at its cap."""
     if source.file:
         return _replay_offline(source.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
-    local = LocalReplay(request) if request["loads"] or request["prompts"] else None
+    if not (here or request["loads"] or request["prompts"]):
+        return _replay(source.asker(), request, dry_run=dry_run, yes=yes, as_json=as_json)
+    from ragpulse_collector.cli.client_replay import LocalReplay
+
+    local = LocalReplay(request)
     return _replay(source.asker(), request, local, dry_run=dry_run, yes=yes, as_json=as_json)
 
 

@@ -7,8 +7,6 @@ been billed, and the attempts that follow reserve their own.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import date, datetime
@@ -25,6 +23,7 @@ from ragpulse_evaluators.errors import BudgetExceeded
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
 from ragpulse_evaluators.judges.wrappers import has_room
+from ragpulse_evaluators.runner import Line
 
 _DAY_S = 86_400.0
 Price = Callable[[str, int, int], float | None]
@@ -107,6 +106,11 @@ class Reservation:
         return (day,) if self.rule is None else (day, day._replace(rule=self.rule))
 
     @property
+    def line(self) -> tuple[str | None, float | None, str | None]:
+        """The line in which it waits for money; a replay with a new cap is another."""
+        return self.run_id, self.run_cap, self.rule
+
+    @property
     def rest_of_day(self) -> float:
         """The remaining share of the UTC day."""
         midnight = self.day.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -142,13 +146,13 @@ class Ledger:
     def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[BudgetExceeded | None]:
         """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation.
 
-        After a refusal nothing more is reserved on its account: what is cheaper would overtake what came first.
+        After a refusal nothing more is reserved for its replay: what is cheaper would overtake what came first.
         """
         self._lower_interrupted(tx)
         spent: dict[Account, float] = {}
         refusals: list[BudgetExceeded | None] = []
         for reservation in reservations:
-            stuck = next((each for each in refusals if each and each.account in reservation.accounts), None)
+            stuck = next((each for each in refusals if each and each.account == Account(reservation.run_id)), None)
             refusals.append(stuck or self._refusal(tx, spent, reservation))
         granted = [reservation for reservation, refusal in zip(reservations, refusals, strict=True) if refusal is None]
         entries = [_entry(reservation, "reserve", reservation.usd) for reservation in granted]
@@ -347,17 +351,12 @@ def _sum(costs: Iterable[float | None]) -> float | None:
 class Reservations:
     """The engine's purse over the ledger: reserves the maximum cost of a job until it is settled.
 
-    A job that does not fit waits for running jobs of its account, which may cost less than reserved; none of its replay
-    or rule overtakes it, so that a replay that stops at its cap has scored its first cases. The cap refuses it only
-    when no other job of the account runs.
+    A replay is one line, and so is a rule.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger, self._clock = ledger, clock
-        self._reserve = Batcher(self._reserve_all, every_s=0.02)
-        self._open: Counter[Account | None] = Counter()
-        self._lines: defaultdict[tuple[str | None, str | None], deque[Reservation]] = defaultdict(deque)
-        self._moved = asyncio.Event()
+        self._line = Line[Reservation](Batcher(self._reserve_all, every_s=0.02))
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; returns None without a cap or a call. Raises BudgetExceeded."""
@@ -375,45 +374,19 @@ class Reservations:
             run_cap=None if work.run is None else work.run.max_usd,
             rule=work.job.rule,
         )
-        if await self._reserve(reservation):
-            await self._wait_in_line(reservation)
-        self._open.update(reservation.accounts)
+        is_run = reservation.run_id is not None
+        await self._line.enter(reservation, reservation.line, reservation.accounts, is_run=is_run)
         return reservation
 
-    async def _wait_in_line(self, reservation: Reservation) -> None:
-        line = self._line(reservation)
-        line.append(reservation)
-        try:
-            while True:
-                moved = self._moved
-                if line[0] is reservation:
-                    refusal = await self._reserve(reservation)
-                    if refusal is None:
-                        return
-                    if not self._open[refusal.account] and not moved.is_set():
-                        raise refusal
-                await moved.wait()
-        finally:
-            line.remove(reservation)
-            self._move()
-
     def release(self, held: Reservation | None, result: EvaluationResult | None) -> None:
-        """Mark a reservation as settled on disk: waiting jobs try again."""
-        del result  # it was settled with its score
+        """Mark a reservation as settled on disk, with its score: waiting jobs try again."""
+        del result
         if held is not None:
-            self._open.subtract(held.accounts)
-            self._move()
-
-    def _line(self, reservation: Reservation) -> deque[Reservation]:
-        return self._lines[reservation.run_id, reservation.rule]
-
-    def _move(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+            self._line.leave(held.accounts)
 
     async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[BudgetExceeded | None]:
         """Reserve for those that wait behind nobody."""
-        firsts = [each for each in reservations if not (line := self._line(each)) or line[0] is each]
+        firsts = [each for each in reservations if self._line.is_first(each, each.line)]
         refusals = iter(await commit(self._ledger.store, lambda tx: self._ledger.reserve(tx, firsts)))
         behind = BudgetExceeded("another job waits for money")
         return [next(refusals) if each in firsts else behind for each in reservations]

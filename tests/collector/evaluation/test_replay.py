@@ -179,6 +179,22 @@ def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
     assert judge.asked == 40
 
 
+def test_a_capped_replay_keeps_what_was_paid(store: EmbeddedStore) -> None:
+    """Some cases may cost five times as much: none is overtaken, so the figure rests on every answer that was paid."""
+
+    class Uneven(Judged):
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(calls=1, input_tokens=500 if " " in (case.response or "") else 100, output_tokens=10)
+
+    with working(store, Uneven(Echo())) as (replays, worker):
+        run = started(replays, "judged", max_usd=0.2)
+        assert worker.wait_idle(60)
+        state = replays.get(run.run_id)
+    assert state.status == "capped"
+    assert state.done >= 10
+    assert state.pi == state.done / 40
+
+
 def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:
     """Cancelled before the worker starts it does nothing; resumed it finishes."""
     replays = Replays(store, lambda _name, **_: long_enough, clock=lambda: NOW)
