@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     """
     response = response[:MAX_RESPONSE_CHARS]
     reading = read_markup(response, ids)
-    read = _read_all(reading.text, index_of(tuple(contexts)))
+    read = _read_all(reading.text, tuple(contexts))
     code = tuple(_check_code(block, contexts) for block in reading.code)
     claims = [sentence.findings for sentence in read if sentence.findings]
     mean = sum(map(claim_score, claims)) / len(claims) if claims else 1.0
@@ -116,13 +117,16 @@ class _Read(NamedTuple):
     best: ContextSentence | None
 
 
-def _read_all(text: str, index: EvidenceIndex) -> list[_Read]:
+@lru_cache(maxsize=2)
+def _read_all(text: str, contexts: tuple[str, ...]) -> list[_Read]:
+    """Read each sentence beside the contexts; kept for the next check of the same case."""
+    index = index_of(contexts)
     return [_read(sentence, index) for sentence in split_sentences(text)[:MAX_SENTENCES]]
 
 
 def read_claims(response: str, contexts: Sequence[str]) -> list[tuple[int, int, Findings]]:
     """Return place and findings of each claim: what the fit and the benchmark measure."""
-    read = _read_all(read_markup(response).text, index_of(tuple(contexts)))
+    read = _read_all(read_markup(response).text, tuple(contexts))
     return [(s.place.start, s.place.end, s.findings) for s in read if s.findings]
 
 

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -150,8 +151,12 @@ _UNSPLIT = re.compile(
 _UNSPLIT_SHARE = 0.2
 
 
+@lru_cache(maxsize=4)
 def is_unsplit(text: str) -> bool:
-    """Tell whether much of a text is Thai, Lao, Burmese, Khmer or the like: no spaces, letters that say nothing."""
+    """Tell whether much of a text is Thai, Lao, Burmese, Khmer or the like: no spaces, letters that say nothing.
+
+    It is kept for the next check of the same case.
+    """
     return len(_UNSPLIT.findall(text)) > _UNSPLIT_SHARE * sum(map(str.isalpha, text))
 
 

@@ -1,12 +1,15 @@
 """The offline RAG checks through the registry: what they say, where they skip, what they survive."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
+from ragpulse_evaluators import Case, Context, EvaluationResult, get_evaluator
+from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import assess
+from ragpulse_evaluators.grounding.text import Word
 
 TOWER = "The Eiffel Tower is 330 metres tall. It was completed in 1889 by the company of Gustave Eiffel."
 PARIS = "Paris is the capital of France and not the largest city of Europe."
@@ -339,3 +342,19 @@ async def test_a_grounded_answer_uses_its_context(response: str) -> None:
     """What supports a claim is used: both read the same sentences."""
     assert (await check("groundedness", response, FRUIT, TOWER)).passing is True
     assert (await check("context_utilization", response, FRUIT, TOWER)).parts["used"] == [1]
+
+
+def test_the_checks_of_one_case_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What groundedness compared is there for context_utilization, whatever names the contexts have."""
+    document = Context(text="The Tower of Brisa is 330 metres tall.", metadata={"source": "plan.md"})
+    case = Case(response="Another Tower of Brisa is 330 m tall.", contexts=[document])
+    compared: list[int] = []
+    support = EvidenceIndex.support
+
+    def counted(index: EvidenceIndex, tokens: Sequence[Word]) -> list[ContextSentence]:
+        compared.append(len(tokens))
+        return support(index, tokens)
+
+    monkeypatch.setattr(EvidenceIndex, "support", counted)
+    statuses = [get_evaluator(name).at_once(case).status for name in ("groundedness", "context_utilization")]
+    assert (statuses, len(compared)) == (["ok", "ok"], 1)
