@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -18,9 +20,11 @@ from pydantic import BaseModel
 
 import ragpulse_collector.settings
 from ragpulse_collector.api.models import Filters
-from ragpulse_collector.api.operations import document, properties
+from ragpulse_collector.api.operations import Operation, document, properties
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import cli
+from ragpulse_collector.cli.asked import OfOperation
+from ragpulse_collector.operations import all_operations
 from ragpulse_collector.settings import Settings
 from ragpulse_evaluators import Entry, Scale, default_registry
 
@@ -238,14 +242,48 @@ def command_line() -> str:
     for name, command in cli.commands.items():
         with click.Context(command, info_name=f"ragpulse {name}") as context:
             usage = " ".join(command.collect_usage_pieces(context))
-            options = [record for one in command.params if (record := one.get_help_record(context))]
+            shown = [
+                one for one in command.params if not (isinstance(command, OfOperation) and command.filters_by(one))
+            ]
+            options = [record for one in shown if (record := one.get_help_record(context))]
         lines += ["", f"## {name}", "", f"`ragpulse {name} {usage}`", "", inspect.cleandoc(command.help or "")]
         rows = ["| `{}` | {} |".format(*(text.replace("|", r"\|") for text in one)) for one in options]
         lines += ["", "| option | |", "|---|---|", *rows] if rows else []
+        lines += ["", "Takes the [filters](http.md#filters) as options."] if shown != command.params else []
     return "\n".join(lines) + "\n"
 
 
+def interface() -> str:
+    """The signatures of the operations that read, for callers that cannot import them."""
+    filters = _filters()
+    reading = [one for one in all_operations() if one.scope == "read" and one.method == "GET"]
+    declared = [one for one in all_operations() if one not in reading and (one.command or one.tools)]
+    content = {
+        "filters": filters,
+        "operations": [_signature(one, filters) for one in (*reading, *declared) if one.answer is not None],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _signature(operation: Operation, filters: Mapping[str, Any]) -> dict[str, Any]:
+    schemas = properties(operation.params)
+    return {
+        "name": operation.name,
+        "function": operation.function.__name__,
+        "summary": operation.summary,
+        "text": operation.text,
+        "parameters": {name: one for name, one in schemas.items() if one != filters.get(name)},
+        "filtered": schemas.get("where") == filters["where"],
+        "required": operation.params.model_json_schema().get("required", []),
+        "slashes": operation.slashes,
+        "back": getattr(operation.params, "BACK", None),
+        "command": asdict(operation.command) if operation.command else None,
+        "tools": [asdict(tool) for tool in operation.tools],
+    }
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "../collector/ragpulse_collector/interface.json": interface,
     "reference/evaluators.md": evaluators,
     "reference/http.md": http_api,
     "reference/configuration.md": configuration,

@@ -4,12 +4,15 @@ It uses `urllib`: with httpx every command would start 66 ms later.
 
 >>> from ragpulse_collector.client import connect
 >>> connect().sql("select * from traces where error").to_pandas()
+>>> connect().topics(since="7d")
 
+Every operation that reads is a method under the name of its function; `dir(client)` lists them.
 A notebook shows queries, metrics and traces as tables.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -18,13 +21,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
+from functools import cache
 from html import escape
 from http.client import HTTPException, HTTPResponse
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode, urlsplit
+
+from ragpulse_collector.interface import Signature, signatures
+from ragpulse_collector.refusals import Invalid
+from ragpulse_evaluators.errors import nearest
 
 if TYPE_CHECKING:
     import pandas
@@ -50,9 +59,11 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 class ClientError(Exception):
     """The collector refused or could not be reached; `status` is None when there was no answer."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, errors: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(message)
         self.status = status
+        self.errors = errors
+        """The wrong parameters, each with `name` and `detail`."""
 
 
 class Query:
@@ -194,8 +205,33 @@ class Client:
         """Return one trace with its spans, contexts and scores."""
         return Trace(self.call(f"GET traces/{trace_id}"))
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = _methods().get(name)
+        if operation is None:
+            raise AttributeError(f"the client has no method {name!r}{nearest(name, dir(self))}")
+
+        def method(*args: Any, **params: Any) -> Any:
+            return self.ask(operation.name, params | dict(zip(operation.own, args, strict=False)))
+
+        method.__name__, method.__doc__ = name, f"{operation.summary}\n\n{operation.text}".strip()
+        method.__dict__["__signature__"] = inspect.Signature(
+            [inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+             for name in (*operation.own, *operation.filters) if (one := f"{name}_" if iskeyword(name) else name)]
+        )  # fmt: skip
+        return method
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_methods()})
+
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
+
+    def ask(self, operation: str, values: Mapping[str, Any]) -> Any:
+        """Run an operation that reads; `since` is an age. Raises ClientError with the message of the collector."""
+        try:
+            return self.call(*signatures()[operation].request(values))
+        except Invalid as error:
+            raise ClientError(str(error), 400) from error
 
     def call(self, operation: str, params: Mapping[str, Any] | None = None) -> Any:
         """Run an operation such as `"GET traces"`; raises ClientError with the message of the collector."""
@@ -237,7 +273,7 @@ class Client:
             return cast("HTTPResponse", self._opener.open(request, timeout=self._timeout_s))
         except urllib.error.HTTPError as error:
             with error:
-                raise ClientError(_message(error), error.code) from error
+                raise _refusal(error) from error
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise ClientError(self._why(reason)) from error
@@ -303,9 +339,15 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError) -> ClientError:
     text = error.read(65536).decode("utf-8", "replace")
     try:
-        return str(json.loads(text)["error"])
+        problem = json.loads(text)
+        return ClientError(str(problem["error"]), error.code, problem.get("errors", ()))
     except (ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}: {' '.join(text.split())[:200]}"
+        return ClientError(f"{error.code} {error.reason}: {' '.join(text.split())[:200]}", error.code)
+
+
+@cache
+def _methods() -> Mapping[str, Signature]:
+    return {one.function: one for one in signatures().values()}

@@ -1,21 +1,23 @@
 """`ragpulse mcp`: read-only tools over the HTTP API of a running collector, for assistants that speak MCP.
 
-The texts in the answers come from users, documents and models. Each result carries them as JSON inside one delimited
-block, in which `<` is escaped: no text can end the block, and the server's instructions say that they are data.
+Operations declare their tools (`interface.json`). The texts in the answers come from users, documents and models. Each
+result carries them as JSON inside one delimited block, in which `<` is escaped: no text can end the block, and the
+server's instructions say that they are data.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 
 from ragpulse_collector.client import Client, ClientError
+from ragpulse_collector.interface import Signature, Tool, signatures
 
 BEGIN, END = "<untrusted-data>", "</untrusted-data>"
 MAX_TEXT, MAX_RESULT = 2_000, 100_000
@@ -27,113 +29,79 @@ A value of null is unknown, not 0. `lo` and `hi` are the ends of a 95 % interval
 To find out why quality fell: `metrics` of quality:groundedness (its `markers` name new versions and when they began),
 the same grouped by prompt_version or model, then `compare` both sides, and `worst_answers` for examples.
 To find out what users miss: `topics`, then `gaps`."""
-
-Since = Annotated[str, Field(description="How far back: 30m, 6h, 7d.", pattern=r"^\d+(\.\d+)?[smhdw]$")]
-Where = Annotated[str | None, Field(description="One SQL boolean over the columns of the view `traces`.")]
-Limit = Annotated[int, Field(ge=1, le=100)]
-Ask = Callable[[str, Mapping[str, Any]], str]
+_SINCE = {"type": "string", "description": "How far back: 30m, 6h, 7d."}
 
 
-def server(client: Client) -> MCPServer:
+def server(client: Client) -> Server[Any]:
     """Return the server with its tools; each calls the collector of this client."""
+    tools = {tool.name: (operation, tool) for operation in signatures().values() for tool in operation.tools}
 
-    def ask(operation: str, params: Mapping[str, Any]) -> str:
+    async def on_list_tools(_context: Any, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(*one) for one in tools.values()])
+
+    async def on_call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in tools:
+            return _result(f"there is no tool {params.name!r}; tools: {', '.join(tools)}", is_error=True)
+        operation, tool = tools[params.name]
         try:
-            return _delimited(client.call(operation, params))
+            values = _values(operation, tool, params.arguments or {})
+            answer = await anyio.to_thread.run_sync(client.ask, operation.name, values)
         except ClientError as error:
-            raise ToolError(str(error)) from error
+            return _result(str(error), is_error=True)
+        text = json.dumps(_shortened(answer), ensure_ascii=False).replace("<", "\\u003c")
+        if len(text) > MAX_RESULT:
+            fix = "ask for less with `limit`, `where` or `since`"
+            return _result(f"the answer has {len(text):,} characters: {fix}", is_error=True)
+        return _result(f"{BEGIN}\n{text}\n{END}")
 
-    def lead() -> str:
-        try:
-            return str(client.call("GET evaluators", {})["lead"])
-        except ClientError as error:
-            raise ToolError(str(error)) from error
-
-    mcp_server = MCPServer("ragpulse", instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in (*_traces(ask, lead), *_quality(ask)):
-        mcp_server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(tool)
-    return mcp_server
+    return Server("ragpulse", instructions=INSTRUCTIONS, on_list_tools=on_list_tools, on_call_tool=on_call_tool)
 
 
-def _traces(ask: Ask, lead: Callable[[], str]) -> tuple[Callable[..., str], ...]:
-    def search_traces(
-        since: Since = "1d",
-        words: Annotated[str | None, Field(description="Words in question or answer.")] = None,
-        where: Where = None,
-        sort: Literal["time", "slow", "worst", "best"] = "time",
-        limit: Limit = 20,
-    ) -> str:
-        """List traces with question, answer, latency, tokens, cost and scores."""
-        return ask("GET traces", {"from": f"-{since}", "q": words, "where": where, "sort": sort, "limit": limit})
+def serve(client: Client) -> None:
+    """Serve the tools over standard input and output until the assistant ends."""
 
-    def trace(trace_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]) -> str:
-        """Show one trace: question, retrieved documents, answer, spans, and scores with explanations."""
-        return ask(f"GET traces/{trace_id}", {})
+    async def run() -> None:
+        made = server(client)
+        async with stdio_server() as (read, write):
+            await made.run(read, write, made.create_initialization_options())
 
-    def worst_answers(evaluator: str | None = None, since: Since = "1d", where: Where = None, limit: Limit = 10) -> str:
-        """List the answers with the lowest scores of an evaluator (default: the one that leads), worst first."""
-        params = {"evaluator": evaluator or lead(), "outcome": "scored", "sort": "worst"}
-        return ask("GET traces", {**params, "from": f"-{since}", "where": where, "limit": limit})
-
-    def sql(query: str) -> str:
-        """Run one read-only SELECT over the views traces, spans, contexts, scores, decisions, quality_daily."""
-        return ask("POST sql", {"query": query})
-
-    return search_traces, trace, worst_answers, sql
+    anyio.run(run)
 
 
-def _quality(ask: Ask) -> tuple[Callable[..., str], ...]:
-    def metrics(
-        name: Annotated[str, Field(description="requests, errors, latency_p95, cost_usd, quality:groundedness, ...")],
-        since: Since = "1d",
-        step: Annotated[str, Field(description="Width of a point: 1m, 1h, 1d, auto, or all for one.")] = "auto",
-        group_by: Annotated[tuple[str, ...], Field(description="prompt_version, model, service, ...")] = (),
-        tz: Annotated[str, Field(description="IANA zone whose days a step of 1d follows.")] = "UTC",
-    ) -> str:
-        """Return a metric over time with intervals, and markers where a version began."""
-        answer = {"name": name, "from": f"-{since}", "step": step, "group_by": list(group_by), "tz": tz}
-        return ask("GET metrics", answer)
-
-    def explain(
-        metric: str,
-        since: Since = "1d",
-        lowest: Annotated[float | None, Field(description="The selection: values from here ...")] = None,
-        highest: Annotated[float | None, Field(description="... to here.")] = None,
-    ) -> str:
-        """Report which versions, models, documents and words are more common where a metric lies in a range."""
-        answer = {"metric": metric, "from": f"-{since}", "sel_lo": lowest, "sel_hi": highest}
-        return ask("GET explain", answer)
-
-    def compare(
-        a: Annotated[str, Field(description="prompt:v7, model:NAME, variant:NAME, service:NAME or run:ID.")],
-        b: str,
-        evaluator: str | None = None,
-        since: Since = "7d",
-    ) -> str:
-        """Compare two sides: difference with interval, test, verdict on b, and the worst flips."""
-        return ask("GET compare", {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}"})
-
-    def digest(since: Since = "7d") -> str:
-        """Tell what changed against the range before, what failed, the worst answers, and what was not measured."""
-        return ask("GET digest", {"from": f"-{since}"})
-
-    def topics(since: Since = "7d", limit: Limit = 20) -> str:
-        """List what users ask by topic, the most answers lost first, with quality and worst answers."""
-        return ask("GET topics", {"from": f"-{since}", "limit": limit})
-
-    def gaps(since: Since = "7d") -> str:
-        """List groups of questions that fail: content to write, and documents that nobody retrieves or that compete."""
-        return ask("GET gaps", {"from": f"-{since}"})
-
-    return metrics, explain, compare, digest, topics, gaps
+def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
 
-def _delimited(answer: Any) -> str:
-    """Return an answer as JSON in the delimited block; raises ToolError where it is too long to read."""
-    text = json.dumps(_shortened(answer), ensure_ascii=False).replace("<", "\\u003c")
-    if len(text) > MAX_RESULT:
-        raise ToolError(f"the answer has {len(text):,} characters: ask for less with `limit`, `where` or `since`")
-    return f"{BEGIN}\n{text}\n{END}"
+def _names(operation: Signature, tool: Tool) -> dict[str, str]:
+    """Return the parameters of a tool by name, and what the operation calls them."""
+    ranged = ("since", "where") if "where" in operation.filters else ()
+    pairs = (one.partition("=") for one in tool.takes or (*operation.own, *ranged))
+    return {name: parameter or name for name, _, parameter in pairs}
+
+
+def _described(operation: Signature, tool: Tool) -> types.Tool:
+    schemas = {}
+    for name, parameter in _names(operation, tool).items():
+        schema = _SINCE | {"default": operation.back} if name == "since" else operation.parameters[parameter]
+        schemas[name] = {**schema, **({"default": tool.presets[name]} if name in tool.presets else {})}
+    return types.Tool(
+        name=tool.name,
+        description=tool.text or operation.summary,
+        input_schema={
+            "type": "object",
+            "properties": schemas,
+            "required": [name for name in schemas if name in operation.required],
+        },
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    )
+
+
+def _values(operation: Signature, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values to ask with; names that the tool does not have go on, for the collector to refuse."""
+    names = _names(operation, tool)
+    fixed = {name: value for name, value in tool.presets.items() if name not in names}
+    since = {"since": operation.back} if "since" in names else {}
+    return {names.get(name, name): value for name, value in {**since, **tool.presets, **arguments, **fixed}.items()}
 
 
 def _shortened(value: Any) -> Any:

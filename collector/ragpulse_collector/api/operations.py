@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property, reduce
-from inspect import signature
+from inspect import getdoc, signature
 from operator import or_
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, get_args, get_type_hints
@@ -27,6 +27,7 @@ from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal, unexpected
 from ragpulse_collector.api.params import Caller, Named, Params, Values, is_params, model_of
+from ragpulse_collector.interface import Command, Tool
 from ragpulse_collector.refusals import ApiError
 from ragpulse_collector.refusals import Refusal as Refused
 from ragpulse_collector.settings import BINDING, Scope
@@ -59,12 +60,21 @@ class Operation:
     """Whether keys that are bound to services or environments may call it: only where the answer holds theirs alone."""
     outside: Callable[[Any], None] | None = None
     """A check of requests from outside this process; raises Invalid."""
+    command: Command | None = None
+    """The command that asks it and prints the answer."""
+    tools: tuple[Tool, ...] = ()
+    """The tools of MCP that ask it."""
     services: Services = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
         """The first line of the docstring."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def text(self) -> str:
+        """The docstring after its first line, without what it raises."""
+        return re.sub(r"Raises [^.]*\.\s*", "", getdoc(self.function) or "").partition("\n")[2].strip()
 
     @property
     def method(self) -> str:
@@ -132,12 +142,20 @@ class Operation:
         return self.run(params)
 
 
-def operation(name: str, **options: Any) -> Callable[[F], F]:
-    """Declare a function as an operation; the options are those of `Operation`. Several make several operations."""
+def operation(
+    name: str, *, command: str | Command | None = None, tool: str | None = None, **options: Any
+) -> Callable[[F], F]:
+    """Declare a function as an operation; the options are those of `Operation`. Several make several operations.
+
+    `command` and `tool` are the names under which the command line and MCP ask it.
+    """
+    if tool:
+        options["tools"] = (Tool(tool),)
 
     def declare(function: F) -> F:
         declared = getattr(function, "operations", ())
-        function.__dict__["operations"] = (Operation(name, function, **options), *declared)
+        shown = Command(command) if isinstance(command, str) else command
+        function.__dict__["operations"] = (Operation(name, function, command=shown, **options), *declared)
         return function
 
     return declare

@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
+from ragpulse_collector.interface import unknown_parameter
 from ragpulse_collector.refusals import ApiError, FieldError, Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.settings.zones import ZoneName
@@ -162,14 +163,9 @@ def _with_metadata(values: Values, names: Sequence[str]) -> Values:
 
 def _refuse_unknown(model: type[Params], values: Values) -> None:
     names = model.names()
-    errors = [FieldError(name[:80], _unknown(name, names)) for name in values if name not in names]
+    errors = [FieldError(name[:80], unknown_parameter(name, names)) for name in values if name not in names]
     if errors:
         raise _refusal(errors)
-
-
-def _unknown(name: str, names: Sequence[str]) -> str:
-    possible = f"; possible: {', '.join(names)}" if names else "; this takes none"
-    return f"unknown parameter {name[:80]!r}{nearest(name, names) or possible}"
 
 
 def _refusal(errors: Sequence[FieldError]) -> ApiError:

@@ -1,13 +1,15 @@
 """The command line: one group, one module for each family of commands.
 
 serve, demo, run                 start something          (serve.py)
-metrics, traces, show, doctor .. look at traces, status   (look.py)
+metrics, show, tail, doctor      look at figures, traces  (look.py)
 topics, digest, gaps             what users ask, a week in words, what users miss (topics.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 models, judge, generate-...      local models, a judge on labelled answers, a test set from contexts (models.py)
 replay, compare, check, monitor  quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
 sql, export, prune, import ...   the data itself, mcp     (data.py)
+
+Operations declare the others: traces, status, plan, monitors (asked.py).
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from importlib import import_module
 import click
 
 from ragpulse_collector.cli.options import refusals, sentence
+from ragpulse_collector.interface import signatures
 
 _FAMILIES = {
     "serve": ("serve", "healthy", "demo", "run"),
-    "look": ("metrics", "traces", "show", "tail", "status", "doctor"),
+    "look": ("metrics", "show", "tail", "doctor"),
     "topics": ("topics", "digest", "gaps"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "models": ("models", "judge", "generate-questions"),
-    "quality": ("replay", "replays", "compare", "check", "plan", "monitors", "monitor"),
+    "quality": ("replay", "replays", "compare", "check", "monitor"),
     "regress": ("freeze", "regress"),
     "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "key", "prices", "import",
              "mcp"),
@@ -53,15 +56,20 @@ class _Commands(Mapping[str, click.Command]):
         self._family = {name: family for family, names in _FAMILIES.items() for name in names}
 
     def __getitem__(self, name: str) -> click.Command:
+        if name not in self._family:
+            from ragpulse_collector.cli.asked import declared
+
+            return declared(name)
         family = import_module(f"{__name__}.{self._family[name]}")
         commands = (value for value in vars(family).values() if isinstance(value, click.Command))
         return next(command for command in commands if command.name == name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._family)
+        declared = (one.command.name for one in signatures().values() if one.command)
+        return iter((*self._family, *declared))
 
     def __len__(self) -> int:
-        return len(self._family)
+        return sum(1 for _ in self)
 
 
 class _Grouped(click.Group):
@@ -70,7 +78,8 @@ class _Grouped(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group, with one column of names."""
         longest = max(map(len, self.commands))
-        for title, names in _GROUPS.items():
+        others = set(self.commands).difference(*_GROUPS.values())
+        for title, names in (_GROUPS | {"Look": (*_GROUPS["Look"], *sorted(others))}).items():
             with formatter.section(title):
                 limit = formatter.width - longest - 6
                 formatter.write_dl([(f"{n:{longest}}", self.commands[n].get_short_help_str(limit)) for n in names])

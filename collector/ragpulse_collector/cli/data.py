@@ -277,7 +277,7 @@ def mcp(url: str | None, api_key: str | None) -> None:
     from ragpulse_collector.client import connect
 
     try:
-        from ragpulse_collector.mcp_server import server
+        from ragpulse_collector.mcp_server import serve
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install 'ragpulse[mcp]'") from error
-    server(connect(url, api_key=api_key)).run("stdio")
+    serve(connect(url, api_key=api_key))

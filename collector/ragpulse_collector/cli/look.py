@@ -1,4 +1,4 @@
-"""`ragpulse metrics`, `traces`, `show`, `tail`, `status`, `doctor`: look from the terminal.
+"""`ragpulse metrics`, `show`, `tail`, `doctor`: look from the terminal.
 
 Each finding of the doctor states a fact, and the fix where something is wrong.
 """
@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from ragpulse_collector.cli.asked import Asked, asks
 from ragpulse_collector.cli.options import (
-    COUNT,
     FILE,
     Ask,
     Json,
@@ -31,20 +31,15 @@ from ragpulse_collector.cli.options import (
     config_path,
     json_option,
     option,
-    range_option,
     refusals,
     source,
-    where_option,
 )
 from ragpulse_collector.cli.tables import (
     ago,
     cell,
-    dotted,
     interval,
-    measured,
     print_json,
     safe,
-    showing,
     shown_at,
     table,
 )
@@ -55,22 +50,12 @@ from ragpulse_collector.words import called
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 
-@click.command()
-@click.argument("names", nargs=-1)
-@range_option("1d")
-@option("--step", default="auto", help="Bucket width: 1m, 1h, 1d, auto, or all.")
-@option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
-@option("--assisted-by", hidden=True, help="Ignored: a judge has its own interval.")
-@json_option
-@asking
-def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: Any) -> None:
+@asks("GET metrics", "name...")
+def metrics(asked: Asked, as_json: bool) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    if params["assisted_by"]:
-        click.echo("--assisted-by is ignored: a judge has its own interval, and a check its own line", err=True)
-    answers = [
-        ask("GET metrics", {**params, "tz": tz, "name": name})
-        for name in names or ("requests", "latency_p95", "quality:groundedness")
-    ]
+    names = asked.params.get("name", ("requests", "latency_p95", "quality:groundedness"))
+    answer = Asked(asked.ask, asked.address, {**asked.params, "name": names}).answer()
+    answers = answer.get("metrics", [answer])
     if as_json:
         print_json(answers)
         return
@@ -78,46 +63,12 @@ def metrics(ask: Ask, names: tuple[str, ...], tz: str, as_json: bool, **params: 
         for series in answer["series"]:
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
             rows = [
-                (shown_at(point["t"], tz), interval(point))
+                (shown_at(point["t"], asked.params["tz"]), interval(point))
                 for point in series["points"]
                 if point["value"] is not None or point.get("missing")
             ]
             title = " ".join(filter(None, [called(answer["name"]), *labels]))
             table(title, ("time", "value"), rows)
-
-
-@click.command()
-@range_option("1d")
-@where_option
-@option("--tag", multiple=True, help="Only traces with this tag; repeatable: with one of them.")
-@option("--release", multiple=True, help="Only traces of this release (service.version); repeatable.")
-@option("--roots", type=click.Choice(["requests", "other", "all"]), default="requests", help="`other`: no requests.")
-@option("--limit", type=COUNT, default=20, help="The most traces.")
-@showing("GET traces")
-def traces(answer: Json, tz: str, **_: object) -> None:
-    """Show the newest traces with their scores."""
-    table(
-        "traces",
-        ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"),
-        (_row(trace, tz) for trace in answer["traces"]),
-    )
-
-
-def _row(trace: dict[str, Any], tz: str) -> tuple[Any, ...]:
-    scores = " ".join(
-        f"{name}={score['status'] if score['normalized'] is None else format(score['normalized'], '.2f')}"
-        for name, score in sorted((called(name), score) for name, score in trace["scores"].items())
-    )
-    tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
-    return (
-        shown_at(trace["start_time"], tz),
-        trace["trace_id"],
-        (trace["query"] or "")[:50],
-        trace["latency_ms"],
-        sum(tokens) if tokens else None,
-        trace["cost_usd"],
-        scores,
-    )
 
 
 @click.command()
@@ -323,13 +274,6 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
     started = time.perf_counter()
     ask("POST sql", {"query": "select count(*) from traces", "params": []})
     yield Finding(True, f"a query takes {(time.perf_counter() - started) * 1000:.0f} ms")
-
-
-@click.command()
-@showing("GET status")
-def status(answer: Json) -> None:
-    """Show what was received, rejected, evaluated and dropped."""
-    table("status", ("name", "value"), (measured(key, value) for key, value in dotted(answer)))
 
 
 @click.command()

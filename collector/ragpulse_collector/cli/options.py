@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from ragpulse_collector.interface import age, since_time
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.zones import DAYS
 
 if TYPE_CHECKING:
@@ -34,32 +34,26 @@ URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 FILE = click.Path(dir_okay=False)
 EXISTING_FILE, EXISTING_FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 COUNT, USD = click.IntRange(min=1), click.FloatRange(min=0)
-_AGE = re.compile(r"-?(\d+(?:\.\d+)?)([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Failure(Exception):
-    """A command could not do its work: one line, the fix included."""
+    """A command could not do its work: one line, the fix included; `errors` name wrong parameters of an operation."""
+
+    def __init__(self, text: str, errors: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.errors = errors
 
 
-def age(value: str) -> str:
-    """Return the `from` of the API that an age such as `7d`, a day or a time means: `-7d`, `today`, or ISO 8601."""
-    if value in DAYS:
-        return value
-    since_time(value)
-    return f"-{value.removeprefix('-')}" if _AGE.fullmatch(value) else value
+def _usage(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of an option's value that raises BadParameter instead of Invalid."""
 
+    def convert(value: str) -> Any:
+        try:
+            return read(value)
+        except Invalid as error:
+            raise click.BadParameter(str(error)) from error
 
-def since_time(since: str) -> datetime:
-    """Return the time that an age or ISO 8601 means, in UTC; raises BadParameter."""
-    try:
-        if age := _AGE.fullmatch(since):
-            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: float(age[1])})
-        time = datetime.fromisoformat(since)
-        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        fix = "write an age such as 30m, 6h, 7d, 2w, or a time such as 2026-11-21T14:00Z"
-        raise click.BadParameter(f"{since!r}: {fix}") from error
+    return convert
 
 
 def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
@@ -127,7 +121,7 @@ class Source(NamedTuple):
             try:
                 return client.call(operation, params)
             except ClientError as error:
-                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}") from error
+                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}", error.errors) from error
 
         return ask
 
@@ -211,14 +205,18 @@ def key_option(text: str) -> Callable[[F], F]:
 def since_option(default: str) -> Callable[[F], F]:
     """Declare --since, passed as a time."""
     return option(
-        "--since", type=since_time, default=default, metavar="AGE", help="How far back: 30m, 6h, 7d, 2w; or a time."
+        "--since",
+        type=_usage(since_time),
+        default=default,
+        metavar="AGE",
+        help="How far back: 30m, 6h, 7d, 2w; or a time.",
     )
 
 
 def range_option(default: str) -> Callable[[F], F]:
     """Declare --since and --tz, passed as the parameters `from` and `tz` of an operation."""
     days = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
-    since = option("--since", "from", type=age, default=default, help=days)
+    since = option("--since", "from", type=_usage(age), default=default, help=days)
     zone = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")
     return lambda command: since(zone(command))
 
@@ -281,7 +279,7 @@ def asker_of(operations: Operations) -> Ask:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
         except ApiError as error:
-            raise Failure(error.message) from error
+            raise Failure(error.message, error.errors) from error
 
     return ask
 

@@ -1,4 +1,4 @@
-"""`ragpulse replay`, `compare`, `check`, `plan`, `monitors`, `monitor`: quality of stored traces."""
+"""`ragpulse replay`, `compare`, `check`, `monitor`: quality of stored traces."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragpulse_collector.cli.asked import Asked, shows
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
@@ -37,7 +38,6 @@ from ragpulse_collector.cli.tables import (
     p_value,
     print_json,
     show_decision,
-    showing,
     table,
     watch,
 )
@@ -179,15 +179,8 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
     print_json(run) if as_json else _show_result(run)
 
 
-@click.command()
-@click.argument("a")
-@click.argument("b")
-@option("-e", "--evaluator", help="Evaluator to compare by (default: all that both sides have).")
-@option("--by", help="Also within each value of this column: metadata.tenant.")
-@range_option("7d")
-@where_option
-@showing("GET compare")
-def compare(answer: Json, by: str | None, **_: object) -> None:
+@shows("GET compare", "a", "b")
+def compare(answer: Json, asked: Asked) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
@@ -210,7 +203,7 @@ def compare(answer: Json, by: str | None, **_: object) -> None:
         click.echo(f"the mix changed: {mix}")
     if answer["strata"]:
         table(
-            f"within each {by}",
+            f"within each {asked.params['by']}",
             ("value", "a", "b", "difference", "verdict"),
             (
                 (s["value"], s["a"]["value"], s["b"]["value"], interval(s["difference"]), s["verdict"])
@@ -245,36 +238,6 @@ def check(source: Source, summary: str | None, corrected: bool, **params: Any) -
     if note := answer.get("note"):
         click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     return status
-
-
-@click.command()
-@evaluator_option
-@option("--half-width", type=float, required=True, help="Precision: 0.02 means +-0.02.")
-@range_option("7d")
-@json_option
-@asking
-def plan(ask: Ask, as_json: bool, **params: Any) -> None:
-    """Plan how many traces to score, at which rate, at what cost."""
-    answer = ask("GET plan", params)
-    if as_json:
-        print_json(answer)
-        return
-    rows = ((name, called(value) if name == "evaluator" else value) for name, value in answer.items())
-    table("plan", ("name", "value"), rows)
-
-
-@click.command()
-@asking
-def monitors(ask: Ask) -> None:
-    """Show the monitors with their states."""
-    answer = ask("GET monitors", {})
-    rows = [
-        [monitor["name"], called(monitor["metric"])]
-        + [monitor[field] or "" for field in ("condition", "state", "text")]
-        for monitor in answer["monitors"]
-    ]
-    table("monitors", ("name", "metric", "condition", "state", "now"), rows)
-    click.echo(answer["expected"])
 
 
 @click.command()

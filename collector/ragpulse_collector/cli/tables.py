@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ragpulse_collector import zones
-from ragpulse_collector.cli.options import Ask, Failure, Json, asking, in_ci, json_option
+from ragpulse_collector.cli.options import Ask, Failure, Json, in_ci
 from ragpulse_collector.words import called, level
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ ALIGNED = 60
 """Longer values do not widen their column: the next value follows after two blanks."""
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)?")
 TRACE_ID_WIDTH = 32
+QUESTION = 60
+"""The beginning of a question that a table shows."""
 
 
 def console() -> Console:
@@ -103,9 +104,16 @@ def _as_stored(value: Any) -> str:
 
 def _fields(content: Json) -> str:
     """Format an estimate as an interval, and other fields as `ok 3, skipped 0`."""
+    if content and all(isinstance(value, Mapping) and "normalized" in value for value in content.values()):
+        scores = sorted((called(name), score) for name, score in content.items())
+        return " ".join(f"{name}={_score(score)}" for name, score in scores)
     if "lo" in content and "hi" in content:
         return interval({"value": content.get("estimate"), **content})
     return ", ".join(f"{name} {cell(value)}" for name, value in content.items()) or "-"
+
+
+def _score(score: Json) -> str:
+    return str(score["status"]) if score["normalized"] is None else format(score["normalized"], ".2f")
 
 
 def measured(name: str, value: Any) -> tuple[str, str]:
@@ -184,18 +192,35 @@ def show_decision(decision: Json, summary: str | None, *, quiet: bool = False) -
     return limit.status(decision["verdict"])
 
 
-def showing(operation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command that asks `operation` with its options, and prints JSON with --json or calls `show`."""
+def show(title: str, answer: Json, columns: Mapping[str, Mapping[str, str]], *, tz: str = "UTC") -> None:
+    """Print an answer by its fields: the tables and texts of `columns`, else all figures and then all lists."""
+    lists = {name: value for name, value in answer.items() if value and isinstance(value, list) and is_json(value[0])}
+    if not columns:
+        rest = {name: value for name, value in answer.items() if name not in lists}
+        if rest:
+            figures = ((name, called(value) if name == "evaluator" else value) for name, value in dotted(rest))
+            table(title, ("name", "value"), (measured(name, value) for name, value in figures))
+        columns = {name: {key: key for key in rows[0]} for name, rows in lists.items()}
+    for name, fields in columns.items():
+        if fields:
+            table(name, list(fields), ([_field(row, path, tz) for path in fields.values()] for row in answer[name]))
+        elif answer[name]:
+            click.echo(safe(str(answer[name])))
 
-    def decorated(show: Callable[..., None]) -> Callable[..., None]:
-        @wraps(show)
-        def run(ask: Ask, as_json: bool, **params: Any) -> None:
-            answer = ask(operation, params)
-            print_json(answer) if as_json else show(answer, **params)
 
-        return json_option(asking(run))
+def is_json(value: Any) -> bool:
+    """Return whether a value is a JSON object."""
+    return isinstance(value, Mapping)
 
-    return decorated
+
+def _field(row: Json, path: str, tz: str) -> Any:
+    """Return what a table shows of a row: a field, or the sum of the known ones of `a+b`."""
+    known = [row[name] for name in path.split("+") if row[name] is not None]
+    if not known or not isinstance(known[0], str):
+        return None if not known else known[0] if len(known) == 1 else sum(known)
+    if path in ("metric", "evaluator"):
+        return called(known[0])
+    return known[0][:QUESTION] if path == "query" else shown_at(known[0], tz) if path.endswith("_time") else known[0]
 
 
 def report(title: str, content: Json, *, as_json: bool) -> None:

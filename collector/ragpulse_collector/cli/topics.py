@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
-from ragpulse_collector.cli.options import COUNT, Ask, Json, asking, json_option, option, range_option
-from ragpulse_collector.cli.tables import cell, interval, print_json, safe, showing, table
+from ragpulse_collector.cli.asked import Asked, asks, shows
+from ragpulse_collector.cli.options import Json, option
+from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
 
 
-@click.command()
-@range_option("7d")
-@option("--limit", type=COUNT, default=20, help="The most topics.")
 @option("--rename", nargs=2, metavar="ID NAME", help="Name a topic, here and in its traces.")
 @option("--fit", is_flag=True, help="Find topics again, in the background of the collector.")
-@json_option
-@asking
-def topics(ask: Ask, rename: tuple[str, str] | None, fit: bool, as_json: bool, **params: Any) -> None:
+@asks("GET topics", limit=20)
+def topics(asked: Asked, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
     """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
-    if rename and (note := ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
+    if rename and (note := asked.ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
         click.echo(safe(note), err=True)
     if fit:
-        ask("POST topics/fit", {})
-    answer = ask("GET topics", params)
+        asked.ask("POST topics/fit", {})
+    answer = asked.answer()
     if as_json:
         return print_json(answer)
     columns = ("id", "", "topic", "n", "share", "unanswered", answer["evaluator"], "question")
@@ -41,10 +38,8 @@ def topics(ask: Ask, rename: tuple[str, str] | None, fit: bool, as_json: bool, *
     click.echo(safe("\n".join([*notes, *state])))
 
 
-@click.command()
-@range_option("7d")
-@showing("GET digest")
-def digest(answer: Json, **_: object) -> None:
+@shows("GET digest")
+def digest(answer: Json, _: Asked) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
@@ -53,21 +48,18 @@ def digest(answer: Json, **_: object) -> None:
         table("worst answers", ("score", "trace", "question"), rows)
 
 
-@click.command()
-@range_option("7d")
 @option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")
 @option("--dataset", help="Add the failed questions to this dataset.")
-@json_option
-@asking
-def gaps(ask: Ask, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool, **params: Any) -> None:
+@asks("GET gaps", omit=("dataset",))
+def gaps(asked: Asked, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
     """List groups of questions that are declined or answered without support, for whoever writes documents."""
     from ragpulse_collector.words.figures import csv_text
 
     columns = ("kind", "question", "terms", "users", "share", "failing", "nearest")
-    answer = ask("GET gaps", params)
+    answer = asked.answer()
     found = answer["gaps"]
     if dataset and (ids := list({trace_id: None for gap in found for trace_id in gap["trace_ids"]})):
-        ask(f"POST datasets/{dataset}", {"trace_ids": ids[:1000]})
+        asked.ask(f"POST datasets/{dataset}", {"trace_ids": ids[:1000]})
     if as_json:
         return print_json(answer)
     texts = {

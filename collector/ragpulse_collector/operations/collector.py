@@ -15,7 +15,7 @@ InForce = Callable[[], Settings]
 """Returns the settings in force, with the rules and monitors of the API."""
 
 
-@operation("GET status")
+@operation("GET status", command="status")
 def status(of: Status, /) -> CollectorStatus:
     """Received, rejected, evaluated and dropped, with reasons."""
     return of()

@@ -196,7 +196,7 @@ class Table:
     """The SQL type of each column: JSON has times and decimals as texts."""
 
 
-@operation("POST sql", files=(ARROW,))
+@operation("POST sql", files=(ARROW,), tool="sql")
 def sql(
     store: Store,
     settings: Settings,
@@ -205,7 +205,7 @@ def sql(
     query: Annotated[str, Field(min_length=1), "Exactly one read-only SELECT."],
     params: list[Any] = [],
 ) -> Table | Response:
-    """One read-only SELECT over the views.
+    """One read-only SELECT over the views traces, spans, contexts, scores, decisions, quality_daily.
 
     Raises Invalid or Refused with the reason, or TooSlow.
     """

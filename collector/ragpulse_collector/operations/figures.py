@@ -38,29 +38,38 @@ from ragpulse_collector.analysis.why.documents import documents as rated
 from ragpulse_collector.api.models import HOUR_S, Buckets, Filters, Last90Days, LastWeek
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Count, Duration, EvaluatorName, MetricName, Names, Time
+from ragpulse_collector.interface import Tool
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock
 
 _log = logging.getLogger(__name__)
+HalfWidth = Annotated[float, "The precision: 0.02 means +-0.02."]
 MaxAge = Annotated[float | None, Field(ge=0), "Accept figures up to this many seconds old."]
 Metric = Annotated[MetricName | None, "The metric; `name` is another name of it."]
 
 
-@operation("GET metrics", bound=True)
+@operation(
+    "GET metrics",
+    bound=True,
+    tools=(Tool("metrics", ("name", "since", "step", "group_by", "tz", "where"), {"step": "auto"}),),
+)
 def metrics(
     snapshots: Snapshots,
     clock: Clock,
     /,
     choice: Buckets,
-    name: Annotated[MetricName | list[MetricName], "A metric, or several."],
-    group_by: Names = [],
+    name: Annotated[
+        MetricName | list[MetricName],
+        "A metric, or several: requests, errors, latency_p95, cost_usd, quality:groundedness, ...",
+    ],
+    group_by: Annotated[Names, "service, release, prompt_version, model, tag, metadata.KEY, ..."] = [],
     corrected: Annotated[bool, "Correct quality by people's labels."] = False,
     assisted_by: Annotated[str | None, "Ignored: a judge has its own interval."] = None,
     max_age: MaxAge = None,
 ) -> MetricSeries | ManySeries:
-    """A metric over request time."""
+    """A metric over request time with intervals, and markers where a version began."""
     snapshot = snapshots.of(choice.query(clock(), group_by), max_age or 0.0)
     if assisted_by:
         _log.warning("GET metrics: assisted_by is ignored: a judge has its own interval, and a check its own line")
@@ -102,7 +111,7 @@ def exemplars(
     /,
     choice: Filters,
     name: Metric = None,
-    metric: MetricName | None = None,
+    metric: Metric = None,
     t: Annotated[Time | None, "Start of the bucket."] = None,
     step: Annotated[Duration | None, "Length of the bucket."] = None,
 ) -> ExemplarTraces:
@@ -113,30 +122,32 @@ def exemplars(
     return traces_behind(reader, query, metric or name or "")
 
 
-@operation("GET explain")
+@operation(
+    "GET explain", tools=(Tool("explain", ("metric", "since", "lowest=sel_lo", "highest=sel_hi", "bad", "where")),)
+)
 def explain(
     store: Store,
     clock: Clock,
     /,
     choice: Buckets,
     name: Metric = None,
-    metric: MetricName | None = None,
+    metric: Metric = None,
     width: Annotated[int, Field(ge=1)] = 60,
     sel_from: Time | None = None,
     sel_to: Time | None = None,
-    sel_lo: float | None = None,
-    sel_hi: float | None = None,
+    sel_lo: Annotated[float | None, "The selection: values from here ..."] = None,
+    sel_hi: Annotated[float | None, "... to here."] = None,
     bad: Annotated[bool, "Only failing answers, failed requests, or the highest tenth of a number."] = False,
     at: Annotated[Time | None, "Compare the time after this moment with as long before."] = None,
 ) -> Explanation:
-    """What differs in a selection."""
+    """Which versions, models, documents and words are more common where a metric lies in a range."""
     reader, query = choice.asked(store, clock())
     first, last, moment = (choice.instant(edge, query.now) for edge in (sel_from, sel_to, at))
     box = Box(first=first, last=last, low=sel_lo, high=sel_hi)
     return differences(reader, query, metric or name or "latency_p50", box, bad=bad, at=moment)
 
 
-@operation("GET compare")
+@operation("GET compare", tool="compare")
 def compare(
     store: Store,
     clock: Clock,
@@ -144,12 +155,16 @@ def compare(
     /,
     *,
     choice: LastWeek,
-    evaluator: EvaluatorName | None = None,
-    a: Annotated[EvaluatorName, "NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID."],
-    b: EvaluatorName,
-    by: Annotated[str | None, "Also compare within each value of this column."] = None,
+    evaluator: Annotated[EvaluatorName | None, "What to compare by; default: all that both sides have."] = None,
+    a: Annotated[
+        EvaluatorName,
+        "NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or"
+        " metadata.KEY:....",
+    ],
+    b: Annotated[EvaluatorName, "The other side."],
+    by: Annotated[str | None, "Also within each value of this column, as in metadata.tenant."] = None,
 ) -> Comparison:
-    """Two sides: difference, interval, test, worst flips."""
+    """Two sides: difference with interval, test, verdict on b, and the worst flips."""
     return compared(*choice.asked(store, clock()), a, b, evaluator=evaluator, by=by, lead=lead())
 
 
@@ -170,9 +185,9 @@ def check(
     return checked(reader, query, evaluator, Limit.of(min, max), measure=measure, corrected=corrected)
 
 
-@operation("GET plan")
-def plan(store: Store, clock: Clock, /, choice: LastWeek, evaluator: EvaluatorName, half_width: float) -> Plan:
-    """How many to score for a wanted precision."""
+@operation("GET plan", command="plan")
+def plan(store: Store, clock: Clock, /, choice: LastWeek, evaluator: EvaluatorName, half_width: HalfWidth) -> Plan:
+    """How many traces to score for a wanted precision, at which rate, at what cost."""
     return planned(*choice.asked(store, clock()), evaluator, half_width)
 
 
@@ -192,7 +207,7 @@ def documents(
     return ask(evaluator=evaluator, lead=lead())
 
 
-@operation("GET gaps")
+@operation("GET gaps", tool="gaps")
 def gaps(
     store: Store,
     clock: Clock,
@@ -202,7 +217,7 @@ def gaps(
     choice: LastWeek,
     evaluator: Annotated[EvaluatorName | None, "What finds unsupported answers; default: the one that leads."] = None,
 ) -> ContentGaps:
-    """Groups of questions that fail, and the collection of documents."""
+    """Groups of questions that fail: content to write, and documents that nobody retrieves or that compete."""
     return failing_groups(*choice.asked(store, clock()), evaluator or lead(), settings.topics.least_users)
 
 

@@ -9,25 +9,28 @@ from ragpulse_collector.api.drafts import MonitorDraft
 from ragpulse_collector.api.models import Filters, WeekInBuckets
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Caller, Duration
+from ragpulse_collector.interface import Command
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digest, Digests
 from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, MonitorPreview, SavedMonitor
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.store.protocol import Clock
 
+_COLUMNS = {"name": "name", "metric": "metric", "condition": "condition", "state": "state", "now": "text"}
 
-@operation("GET monitors")
+
+@operation("GET monitors", command=Command("monitors", columns={"monitors": _COLUMNS, "expected": {}}))
 def monitor_list(
     monitors: Monitors,
     /,
     only: Annotated[Literal["firing"] | None, "Those that are firing, without corrections."] = None,
 ) -> MonitorList:
-    """Monitors with state and history."""
+    """The monitors with their states and their history."""
     return monitors.list(only_firing=only == "firing")
 
 
 @operation("GET monitors/preview")
-def preview(monitors: Monitors, /, draft: MonitorDraft) -> MonitorPreview:
+def monitor_preview(monitors: Monitors, /, draft: MonitorDraft) -> MonitorPreview:
     """How often a monitor would have fired in the last week."""
     return monitors.preview(draft.settings())
 
@@ -69,7 +72,7 @@ def target_states(targets: Targets, clock: Clock, /, choice: Filters) -> TargetS
     return targets(choice.query(clock()))
 
 
-@operation("GET digest")
+@operation("GET digest", tool="digest")
 def digest(digests: Digests, clock: Clock, /, choice: WeekInBuckets) -> Digest:
-    """A week in figures and sentences, against the week before."""
+    """What changed against the range before, what failed, the worst answers, and what was not measured."""
     return digests.of(choice.query(clock()))

@@ -92,7 +92,7 @@ def delete_rule(rules: Rules, /, name: str, caller: Caller) -> Done:
 
 
 @operation("GET rules/preview")
-def preview(store: Store, rules: Rules, /, draft: RuleDraft) -> RulePreview:
+def rule_preview(store: Store, rules: Rules, /, draft: RuleDraft) -> RulePreview:
     """The selection and the cost of a rule."""
     rule = rules.checked(draft)
     rows = (

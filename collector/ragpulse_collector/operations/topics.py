@@ -12,6 +12,7 @@ from ragpulse_collector.analysis.traffic import TOPIC_SHARE
 from ragpulse_collector.api.models import DEFAULT_LIMIT, LastWeek, PageSize
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Caller, EvaluatorName, Mask
+from ragpulse_collector.interface import Tool
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.sampling import Rules
@@ -33,7 +34,7 @@ class RenamedTopic:
     """The rules, monitors and targets that quote the name before: they do not follow."""
 
 
-@operation("GET topics")
+@operation("GET topics", tools=(Tool("topics", ("since", "limit", "where"), {"limit": 20}),))
 def topics(
     store: Store,
     clock: Clock,
@@ -44,7 +45,7 @@ def topics(
     evaluator: Annotated[EvaluatorName | None, "Whose scores are the quality; default: the one that leads."] = None,
     limit: PageSize = DEFAULT_LIMIT,
 ) -> TopicReport:
-    """What people ask, how much of it, and where they are failed."""
+    """What users ask by topic, the most answers lost first, with quality and worst answers."""
     reader, query = choice.asked(store, clock())
     fits = refits.state()
     return topic_report(reader, query, evaluator or lead(), limit=limit, running=fits.running, problem=fits.problem)

@@ -17,6 +17,7 @@ from ragpulse_collector.api.pages import pages
 from ragpulse_collector.api.params import Caller, SpanChoice
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
+from ragpulse_collector.interface import Tool
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.settings.lead import Lead
@@ -57,7 +58,7 @@ class TraceParts:
     """The evaluator that leads."""
 
 
-@operation("GET traces/{trace_id}", bound=True)
+@operation("GET traces/{trace_id}", bound=True, tools=(Tool("trace", ("trace_id",)),))
 def trace_detail(
     store: Store,
     lead: Lead,
@@ -67,7 +68,7 @@ def trace_detail(
     only: Literal["trace", "rest"] | None = None,
     spans: SpanChoice | None = None,
 ) -> TraceParts:
-    """One trace with all its data.
+    """One trace: question, retrieved documents, answer, spans, and scores with explanations.
 
     Raises NotFound where there is no such trace. `only=trace` returns the trace and its neighbours, `only=rest` the
     rest. `spans=brief` returns the columns of a waterfall; `spans=<span id>` that span alone, with all columns.

@@ -17,6 +17,7 @@ from ragpulse_collector.api.models import DEFAULT_LIMIT, MAX_OFFSET, Filters, Pa
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import EvaluatorName
 from ragpulse_collector.instants import EPOCH
+from ragpulse_collector.interface import Command, Tool
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
@@ -69,9 +70,22 @@ class TracePage:
     """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
 
 
-@operation("GET traces", bound=True)
+_COLUMNS = {"time": "start_time", "trace": "trace_id", "query": "query", "latency ms": "latency_ms",
+            "tokens": "input_tokens+output_tokens", "cost": "cost_usd", "scores": "scores"}  # fmt: skip
+_WORST = "The answers with the lowest scores of an evaluator (default: the one that leads), worst first."
+
+
+@operation(
+    "GET traces",
+    bound=True,
+    command=Command("traces", columns={"traces": _COLUMNS}, presets={"limit": 20}),
+    tools=(
+        Tool("search_traces", ("since", "words=q", "where", "sort", "limit"), {"limit": 20}),
+        Tool("worst_answers", ("evaluator", "since", "where", "limit"), {"limit": 10, "sort": "worst"}, _WORST),
+    ),
+)
 def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
-    """Traces with their scores.
+    """The newest traces with question, answer, latency, tokens, cost and scores.
 
     Raises Invalid for an invalid cursor or condition.
     """
