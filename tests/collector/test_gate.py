@@ -76,6 +76,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([RIGHT], ["-e", "regex", "--params", '{"regex": 5}'], 2),
         ([RIGHT], ["-e", "regex", "--params", "[]"], 2),
         ([RIGHT], ["-e", "exact_match", "--language", "zh"], 2),
+        ([RIGHT], ["-e", "exact_match", "--out", "nowhere/results.jsonl"], 2),
+        ([RIGHT], ["-e", "exact_match", "--summary", "nowhere/summary.md"], 2),
         ([RIGHT], ["-e", "faithfulness", "--judge", "openai/nobody-knows-it", "--max-usd", "1"], 2),
         ([], ["-e", "exact_match"], 2),
         ([{"qestion": "q"}], ["-e", "exact_match"], 2),
@@ -211,6 +213,16 @@ def test_every_command_names_a_misconfiguration_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ragpulse: ")
     assert told in line
+
+
+@pytest.mark.parametrize("command", ["calibrate", "align", "meta-evaluate"])
+def test_a_report_about_nothing_is_no_success(here: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A judge that cannot be reached: these exited 0 with an empty report."""
+    labels = written(here, [{**RIGHT, "query": str(n), "human": n % 2} for n in range(8)])
+    given = ["-e", "grouse"] if command == "meta-evaluate" else ["-e", "faithfulness", "--labels", labels]
+    assert run([command, *given, "--judge", UNREACHABLE]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ConnectError" in line or "ragpulse evaluate" in line
 
 
 def test_a_bar_is_for_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

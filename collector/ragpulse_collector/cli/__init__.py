@@ -99,11 +99,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error is one line with the fix (usage 2, failure 1)."""
     try:
         outcome = cli.main(list(arguments) if arguments is not None else None, "ragpulse", standalone_mode=False)
-    except click.UsageError as error:
-        print(f"ragpulse: {error.format_message()}", file=sys.stderr)
-        return 2
     except click.ClickException as error:
-        print(f"ragpulse: {error.format_message()}", file=sys.stderr)
+        message = error.format_message()
+        print(message if message.startswith("Usage:") else f"ragpulse: {message}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130

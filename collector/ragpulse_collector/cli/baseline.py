@@ -114,7 +114,8 @@ def read_baseline(path: Path) -> list[Answered]:
         try:
             answers.append(_answered(json.loads(line)))
         except (ValueError, TypeError, KeyError) as error:
-            raise Failure(f"{path}:{number}: not a line of `ragpulse freeze`: {error}") from error
+            why = str(error).removeprefix("Answered.__init__() ")
+            raise Failure(f"{path}:{number}: not a line of `ragpulse freeze`: {why}") from error
     if not answers:
         raise Failure(f"{path} holds no question: `ragpulse freeze` writes such a file")
     return answers

@@ -230,16 +230,17 @@ _EXTRA_COLUMNS = ("human", "group", "kind")
 @judge_option
 @load_option
 @json_option
-def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> None:
+def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> int:
     """Compare an evaluator with people: correlations, kappa, alpha, bias. It exposes a constant judge."""
     from ragpulse_evaluators import calibrate as compare_with_people
     from ragpulse_evaluators import evaluate_sync
 
     cases, human, rows = _labelled(Path(labels))
-    results = evaluate_sync(cases, _made([evaluator], judge=judge, loads=loads), progress=not as_json)
-    scores = [result.normalized for result in next(iter(results.values()))]
+    (results,) = evaluate_sync(cases, _made([evaluator], judge=judge, loads=loads), progress=not as_json).values()
     groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
+    scores = [result.normalized for result in results]
     report("report", asdict(compare_with_people(scores, human, groups)), as_json=as_json)
+    return int(not _any_scored(results))
 
 
 @click.command("meta-evaluate")
@@ -250,12 +251,12 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
 @json_option
 def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: Split, as_json: bool) -> None:
     """Run a judge against unit tests with known answers: success rate for each metric and in total."""
-    from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import meta_evaluate
 
-    settings, price = priced_settings(judge)
-    asked = Catalog(settings, priced=price.priced).judge
-    found = meta_evaluate(evaluator, judge=asked, prompts=prompts, split=split)
+    (made,) = _made([evaluator], judge=judge, params=json.dumps({evaluator: {"prompts": prompts}} if prompts else {}))
+    found = meta_evaluate(made, split=split)
+    if not found.parsing_success:
+        raise Failure(f"{called(evaluator)}: no verdict of the judge: {found.failures[0].explanation}")
     report("report", asdict(found), as_json=as_json)
 
 
@@ -272,6 +273,8 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
     cases, human, _ = _labelled(Path(labels))
     (made,) = _made([evaluator], judge=judge)
     _, gain = align(made, list(zip(cases, human, strict=True)), seed=seed)
+    if not gain.before.n:
+        raise Failure(f"no case was scored: ragpulse evaluate {labels} -e {evaluator} says why")
     report("report", asdict(gain), as_json=as_json)
 
 

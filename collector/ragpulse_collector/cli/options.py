@@ -31,9 +31,21 @@ Json = Mapping[str, Any]
 Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
-FILE = click.Path(dir_okay=False)
 EXISTING_FILE, EXISTING_FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 COUNT, USD = click.IntRange(min=1), click.FloatRange(min=0)
+
+
+class _File(click.Path):
+    """A file in a folder that exists: no work, and no money, is lost where it cannot be written at the end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; refuse one whose folder is not there."""
+        if not (folder := Path(value).parent).is_dir():
+            self.fail(f"{value!r}: there is no folder {str(folder)!r}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(dir_okay=False)
 
 
 class Failure(Exception):
