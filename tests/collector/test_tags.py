@@ -16,10 +16,11 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import eventually, until
 
+from ragpulse_collector.analysis.figures import readings
 from ragpulse_collector.analysis.query import Query, columns_of, having
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.client import Client, ClientError, connect
-from ragpulse_collector.monitoring.measure import parse, readings
+from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.sql.where import condition

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place
+from ragpulse_collector.analysis.figures import Read, percentiles
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
@@ -75,6 +76,11 @@ class Snapshot:
     def means(self, metric: str) -> dict[Place, ClusteredMean]:
         """Return the mean of a metric with `each` by bucket and group."""
         return self.part(metric, lambda: means(self.store, metric, self.window, self.filters, self.groups))
+
+    def percentiles(self, metric: str) -> dict[tuple[Any, ...], Read]:
+        """Return a percentile with its interval by bucket and group."""
+        asked = replace(self.query, groups=self.groups)
+        return self.part(("interval", metric), lambda: percentiles(self.store, metric, asked))
 
     def quality(self, evaluator: str | None, family: str = "quality") -> list[Bucket]:
         """Return the buckets of one evaluator, or of all (None), which serve each of them."""

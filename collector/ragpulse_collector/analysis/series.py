@@ -30,7 +30,7 @@ from ragpulse_collector.words import few_errors
 
 __all__ = ["ManySeries", "MetricSeries", "series"]
 
-_COVERAGE = "coverage"
+_COVERAGE, _CONFIDENCE = "coverage", 0.95
 Group = tuple[GroupValue, ...]
 Point = TypeVar("Point", TrafficPoint, CoveragePoint)
 
@@ -61,10 +61,11 @@ class ManySeries:
     metrics: Sequence[MetricSeries]
 
 
-def series(snapshot: Snapshot, metric: str, *, corrected: bool = False) -> MetricSeries:
+def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, alone: bool = True) -> MetricSeries:
     """Answer `GET metrics` for one metric; raises Invalid for an unknown name.
 
     A bucket without a measurement has value null; counts of requests are 0 between the first and the last request.
+    A percentile has its interval where it is asked for `alone`: of several, one would hide the others.
     `corrected` moves the points of a quality metric by the judge's error against people's labels. A line starts with
     scores of replays and continues with those of a rule. The largest groups are answered, all others together as
     `(other)`.
@@ -73,7 +74,7 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False) -> Metri
     check_metric(metric, ())
     lines: Sequence[QualityLine] | Sequence[Line]
     if of_traffic := traffic_of(metric):
-        lines, unit, markers = _traffic(snapshot, metric), of_traffic.unit, snapshot.shown_markers()
+        lines, unit, markers = _traffic(snapshot, metric, alone=alone), of_traffic.unit, snapshot.shown_markers()
     elif family == _COVERAGE:
         lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.shown_markers()
     else:
@@ -99,9 +100,9 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False) -> Metri
     )
 
 
-def _traffic(snapshot: Snapshot, name: str) -> list[Line]:
+def _traffic(snapshot: Snapshot, name: str, *, alone: bool) -> list[Line]:
     points = defaultdict[Group, dict[datetime, TrafficPoint]](dict)
-    for point, group in _means(snapshot, name) if known_traffic(name).each else _totals(snapshot, name):
+    for point, group in _means(snapshot, name) if known_traffic(name).each else _totals(snapshot, name, alone):
         points[group][point.t] = point
     if not points and not snapshot.groups:
         points[()] = {}
@@ -127,13 +128,18 @@ def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]
             yield extended(TrafficPoint, figures, t=place.start, **more), place.group
 
 
-def _totals(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]]:
+def _totals(snapshot: Snapshot, name: str, alone: bool) -> Iterator[tuple[TrafficPoint, Group]]:
+    intervals = snapshot.percentiles(name) if alone and known_traffic(name).quantile else {}
     for bucket in snapshot.traffic():
         value = bucket.values[name]
         seconds = snapshot.seconds_covered(bucket.start) if name == "throughput" else 1.0
+        read = intervals.get((bucket.start, *bucket.group))
+        ends = read(_CONFIDENCE) if read else None
         point = TrafficPoint(
             t=bucket.start,
             value=None if value is None else value / seconds,
+            lo=ends.lo if ends else None,
+            hi=ends.hi if ends else None,
             n=bucket.n,
             n_eff=float(bucket.n),
             unknown_share=bucket.unknown_share(name),

@@ -19,6 +19,7 @@ from ragpulse_collector.analysis.changes.levels import (
     onset,
     whole_days,
 )
+from ragpulse_collector.analysis.figures import Condition, finest_estimates, group_key, quality_reading
 from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
@@ -31,7 +32,7 @@ from ragpulse_collector.monitoring.counts import (
     either,
     may_replace,
 )
-from ragpulse_collector.monitoring.measure import Condition, Watched, finest_estimates, group_key, quality_reading
+from ragpulse_collector.monitoring.measure import Watched
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES

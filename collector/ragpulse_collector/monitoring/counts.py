@@ -10,8 +10,8 @@ from functools import partial
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change, Counts, Periods, count_change, lengths
+from ragpulse_collector.analysis.figures import group_key
 from ragpulse_collector.analysis.traffic import TOPIC_SHARE, known_traffic
-from ragpulse_collector.monitoring.measure import group_key
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since, with_columns

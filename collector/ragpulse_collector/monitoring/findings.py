@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ragpulse_collector.analysis.figures import Condition, Read, absent
+from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.query import columns_of, meeting
 from ragpulse_collector.analysis.selection import MAX_GROUPS, Window, grouping
-from ragpulse_collector.monitoring.measure import Condition, Read, Reading, Watched, absent, decide, parse
+from ragpulse_collector.monitoring.measure import Watched, decide, parse
 from ragpulse_collector.monitoring.messages import plain_group
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
@@ -21,7 +23,7 @@ class Finding:
     """The outcome of one look at one group."""
 
     state: State
-    reading: Reading
+    reading: Figures
     text: str
     statistic: str | None = None
 
@@ -44,7 +46,7 @@ def watched_by(store: Store, monitor: MonitorSettings, window: Window) -> Watche
 
 def known_first(found: Mapping[str, Read], known: Collection[str]) -> dict[str, Read]:
     """Return the groups that have a state, and the largest new ones while there are fewer than the limit."""
-    new = sorted(found.keys() - set(known), key=lambda group: (-(found[group](_CONFIDENCE).n or 0), group))
+    new = sorted(found.keys() - set(known), key=lambda group: (-found[group](_CONFIDENCE).n, group))
     kept = {*known, *new[: max(0, MAX_GROUPS - len(known))]}
     return {group: read for group, read in found.items() if group in kept}
 
@@ -52,14 +54,13 @@ def known_first(found: Mapping[str, Read], known: Collection[str]) -> dict[str, 
 def of_others(groups: Collection[str]) -> dict[str, Finding]:
     """Return what is found of groups that are not among the largest any more."""
     why = f"is not among the {MAX_GROUPS} largest groups: it is watched with all others"
-    nothing = Reading(None, None, None, 0)
-    return {group: Finding("no data", nothing, f"{plain_group(group)} {why}") for group in groups}
+    return {group: Finding("no data", Figures(), f"{plain_group(group)} {why}") for group in groups}
 
 
-def state_of(monitor: MonitorSettings, condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:
+def state_of(monitor: MonitorSettings, condition: Condition, strict: Figures, lenient: Figures, before: State) -> State:
     """Return the next state of a group from its strict and its lenient reading."""
     if condition.sign == "no data":
         return "firing" if not strict.n else "ok"
-    if strict.value is not None and strict.n is not None and strict.n < monitor.min_n:
+    if strict.value is not None and strict.n < monitor.min_n:
         return before if before == "firing" else "undecided"
     return decide(condition, strict, lenient, before)

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.levels import Change
+from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.monitoring.definitions import DRIFT
-from ragpulse_collector.monitoring.measure import Reading
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.words import called
@@ -74,7 +74,7 @@ def expected_together(monitors: Sequence[MonitorSettings]) -> str:
     return f"{number_of}: about {month} {alarms} a month expected together" if tested else ""
 
 
-def limit_text(monitor: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
+def limit_text(monitor: MonitorSettings, group: str, reading: Figures, state: State, before: State) -> str:
     """Return the outcome of a look at a limit."""
     group_text = of_group(group)
     evaluator = monitor.metric.partition(":")[2]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
@@ -16,7 +17,8 @@ from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.changes.levels import Change, Periods, is_sure
 from ragpulse_collector.analysis.exemplars import exemplar_ids
-from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.figures import Condition, Read, absent, readings, readings_by_bucket
+from ragpulse_collector.analysis.quality import Figures, current, estimates
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.analysis.traffic import traffic_of
@@ -32,18 +34,7 @@ from ragpulse_collector.monitoring.findings import (
     watched_by,
 )
 from ragpulse_collector.monitoring.listing import AlertSent, Firing, MonitorList, MonitorPreview, ShownMonitor, shown
-from ragpulse_collector.monitoring.measure import (
-    LOOKS,
-    Condition,
-    Read,
-    Reading,
-    Watched,
-    absent,
-    confidence_for,
-    parse,
-    readings,
-    readings_by_bucket,
-)
+from ragpulse_collector.monitoring.measure import LOOKS, Watched, confidence_for, parse
 from ragpulse_collector.monitoring.messages import Alert, change_text, expected_together, limit_text, number, of_group
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -207,7 +198,7 @@ class Monitors:
         """Store the state of a judge, with a message when it fires or recovers."""
         monitor = self.definitions.drift(f"{DRIFT}{report.evaluator}")
         move = report.checks[0].judge_move if report.checks else None
-        reading = Reading(move.value, move.lo, move.hi) if move else Reading(None, None, None)
+        reading = Figures(value=move.value, lo=move.lo, hi=move.hi) if move else Figures()
         judge = f"the judge of {report.evaluator}"
         text = f"{judge} holds its level"
         if move and report.state == "firing":
@@ -299,11 +290,11 @@ class Monitors:
         groups -= beyond
         # The promised rate is that of the monitor, over all its groups.
         confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), duration_s(monitor.window))
-        blank = absent(monitor.metric)
+        blank: Read = partial(absent, monitor.metric, 1.0)
         findings = {}
         for group in groups:
-            read = readings_by_group.get(group)
-            reading, lenient = (read(confidence), read(_LENIENT)) if read else (blank, blank)
+            read = readings_by_group.get(group, blank)
+            reading, lenient = read(confidence), read(_LENIENT)
             before = states.get(group, "undecided")
             state = state_of(monitor, condition, reading, lenient, before)
             findings[group] = Finding(state, reading, limit_text(monitor, group, reading, state, before))
@@ -324,7 +315,7 @@ class Monitors:
             group: self._change_finding(monitor, group, strict, lenient, states.get(group) == "firing", now)
             for group, (strict, lenient) in changes.items()
         }
-        gone, blank = states.keys() - changes.keys(), Reading(None, None, None, 0)
+        gone, blank = states.keys() - changes.keys(), Figures()
         if watched.others:
             return findings | of_others(gone)
         return findings | {
@@ -342,10 +333,10 @@ class Monitors:
         now: datetime,
     ) -> Finding:
         if strict is None or lenient is None:
-            return Finding("firing" if is_firing else "undecided", Reading(None, None, None), _NO_LEVEL)
+            return Finding("firing" if is_firing else "undecided", Figures(), _NO_LEVEL)
         change = lenient if is_firing else strict
         lo, hi = (None if math.isinf(end) else end for end in (lenient.move.lo, lenient.move.hi))
-        reading = Reading(strict.after, lo, hi)
+        reading = Figures(value=strict.after, lo=lo, hi=hi)
         if not is_sure(change.move):
             text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(strict.before)}"
             return Finding("ok", reading, text)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.quality import changed_version, current
+from ragpulse_collector.analysis.figures import Condition, finest_estimates, readings
+from ragpulse_collector.analysis.quality import Figures, changed_version, current
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
-from ragpulse_collector.monitoring.measure import Condition, Reading, decide, finest_estimates, readings
+from ragpulse_collector.monitoring.measure import decide
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
@@ -91,7 +92,7 @@ class Targets:
         limit = target.min if target.min is not None else target.max
         assert limit is not None
         miss = Condition("<" if target.min is not None else ">", limit)
-        measured, refused = _Measured(Reading(None, None, None)), None
+        measured, refused = _Measured(Figures()), None
         try:
             measured = _measured(wanted.reader(self._store), target, wanted, miss)
             refuse_unclear(self._store, target.metric)
@@ -119,7 +120,7 @@ class Targets:
 class _Measured:
     """What a target is compared with."""
 
-    reading: Reading
+    reading: Figures
     n: int | None = None
     note: str | None = None
     correction: str | None = None
@@ -132,12 +133,12 @@ def _measured(store: Store, target: TargetSettings, query: Query, miss: Conditio
     family, _, evaluator = target.metric.partition(":")
     if family not in MEASURES:
         read = readings(store, target.metric, query, miss).get("{}")
-        return _Measured(read(_CONFIDENCE) if read else Reading(None, None, None))
+        return _Measured(read(_CONFIDENCE) if read else Figures())
     buckets = finest_estimates(store, evaluator, query.window.whole, query.filters, (), family, miss)
     newest = current(buckets)
     if newest is None or newest.estimate is None:
-        return _Measured(Reading(None, None, None), 0)
+        return _Measured(Figures(), 0)
     changed, n = changed_version(buckets, newest), newest.estimate.n
     decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
-    reading = Reading(decided.measured.value, decided.measured.least, decided.measured.most)
+    reading = Figures(value=decided.measured.value, lo=decided.measured.least, hi=decided.measured.most)
     return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)

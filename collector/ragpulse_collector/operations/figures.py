@@ -74,7 +74,7 @@ def metrics(
     if assisted_by:
         _log.warning("GET metrics: assisted_by is ignored: a judge has its own interval, and a check its own line")
     ask = partial(series, snapshot, corrected=corrected)
-    return ask(name) if isinstance(name, str) else ManySeries([ask(one) for one in name])
+    return ask(name) if isinstance(name, str) else ManySeries([ask(one, alone=len(name) == 1) for one in name])
 
 
 @operation("GET overview")

@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import JudgedUnit
+from ragpulse_collector.analysis.figures import Condition, readings
 from ragpulse_collector.analysis.suggestions import label_draw
-from ragpulse_collector.monitoring.measure import Condition, readings
 from ragpulse_collector.monitoring.targets import Targets, TargetStates
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore

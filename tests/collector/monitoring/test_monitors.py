@@ -14,9 +14,10 @@ import pytest
 from receivers import Receiver
 from stored_units import T0, Units, uniform
 
+from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.listing import AlertSent
-from ragpulse_collector.monitoring.measure import Reading, confidence_for, decide, parse
+from ragpulse_collector.monitoring.measure import confidence_for, decide, parse
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -201,8 +202,11 @@ def test_a_duration_that_cannot_be_watched_is_refused(store: EmbeddedStore, fiel
 def test_hysteresis() -> None:
     """Firing needs the sharp interval beyond the limit; recovering needs the easy one wholly back."""
     limit = parse("< 0.85")
-    clear, open_, back = Reading(0.8, 0.75, 0.84), Reading(0.84, 0.8, 0.88), Reading(0.9, 0.86, 0.94)
-    steps: list[tuple[Reading, Reading, State]] = [(open_, open_, "undecided"), (clear, clear, "firing"),
+    clear, open_, back = (
+        Figures(value=value, lo=lo, hi=hi)
+        for value, lo, hi in ((0.8, 0.75, 0.84), (0.84, 0.8, 0.88), (0.9, 0.86, 0.94))
+    )
+    steps: list[tuple[Figures, Figures, State]] = [(open_, open_, "undecided"), (clear, clear, "firing"),
                                                    (open_, open_, "firing"), (open_, back, "ok")]  # fmt: skip
     state: State = "undecided"
     for sharp, easy, expected in steps:

@@ -1,0 +1,121 @@
+"""`figures`: planted services, one row each, and what their figures must say of the truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import NormalDist
+
+import pytest
+from stored_units import T0, Units
+
+from ragpulse_collector.analysis.figures import Condition, Read, readings, readings_by_bucket
+from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.monitoring.measure import decide
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+SERVICES = 40
+"""Copies of a planted service, told apart by their variant."""
+DAY = Window(T0, T0 + timedelta(days=1), 0)
+
+
+def read(store: EmbeddedStore, metric: str) -> list[Read]:
+    """The metric of each service over the day."""
+    query = Query(window=DAY, groups=("variant",), now=DAY.last)
+    return list(readings(store, metric, query, Condition("change")).values())
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Log-normal latencies of a service: requests, how many a user asks, how alike these are, and what is kept."""
+
+    requests: int = 300
+    each: int = 1
+    alike: float = 0.0
+    kept: Callable[[float], float] = lambda _: 1.0
+
+    def plant(self, store: EmbeddedStore) -> None:
+        units, rng, number = Units(store), random.Random(7), 0
+        for service in range(SERVICES):
+            for request in range(self.requests):
+                if request % self.each == 0:
+                    own = rng.gauss(0.0, 1.0)
+                z = math.sqrt(self.alike) * own + math.sqrt(1.0 - self.alike) * rng.gauss(0.0, 1.0)
+                latency = 1000.0 * math.exp(0.5 * z)
+                if rng.random() >= (chance := self.kept(latency)):
+                    continue
+                number += 1
+                facts = {"user_id": f"u{service}-{request // self.each}", "variant": f"s{service}"}
+                at = T0 + timedelta(seconds=request)
+                units.unit(number, at=at, latency_ms=latency, upstream_pi=chance, **facts)
+        units.save()
+
+    @staticmethod
+    def truth(share: float) -> float:
+        """The percentile of the service."""
+        return 1000.0 * math.exp(0.5 * NormalDist().inv_cdf(share))
+
+
+SLOW_KEPT = Latencies(requests=2000, kept=lambda latency: 1.0 if latency > 1800.0 else 1 / 8)
+PLANTED = {
+    "independent": Latencies(),
+    "few": Latencies(requests=90),
+    "users": Latencies(requests=600, each=10, alike=0.4),
+    "upstream": SLOW_KEPT,
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_percentiles_cover_the_truth(store: EmbeddedStore, name: str) -> None:
+    """A limit at the truth is met, or missed, in few services: the interval decides, not the point."""
+    planted = PLANTED[name]
+    planted.plant(store)
+    for metric, share in (("latency_p50", 0.5), ("latency_p95", 0.95)):
+        found, truth = [one(0.95) for one in read(store, metric)], planted.truth(share)
+        assert len(found) == SERVICES
+        held = [(one.lo or 0.0) <= truth <= (one.hi or math.inf) for one in found]
+        assert sum(held) >= 0.87 * SERVICES
+        known = [one for one in found if one.lo is not None and one.hi is not None]
+        assert all(one.lo < one.value < one.hi for one in known)  # type: ignore[operator]
+        states = [decide(Condition(">", truth), one, one, "undecided") for one in found]
+        assert states.count("ok") <= 0.1 * SERVICES
+        assert states.count("firing") <= 0.1 * SERVICES
+        beyond = [decide(Condition(">", 0.5 * truth), one, one, "undecided") for one in found]
+        assert beyond.count("firing") >= 0.9 * SERVICES
+
+
+def test_a_percentile_of_too_few_has_no_upper_end(store: EmbeddedStore) -> None:
+    """All of seventy answers may lie below the percentile; one far above the limit is seen all the same."""
+    Latencies(requests=70).plant(store)
+    found = [one(0.95) for one in read(store, "latency_p95")]
+    assert all(one.hi is None and one.lo is not None for one in found)
+    assert {decide(Condition(">", 900.0), one, one, "undecided") for one in found} == {"firing"}
+    assert {decide(Condition(">", 1e9), one, one, "undecided") for one in found} == {"undecided"}
+
+
+@pytest.mark.parametrize(("each", "silent"), [(1, 0.05), (10, 0.05)])
+def test_a_silent_window_is_a_zero_of_as_many_users(store: EmbeddedStore, each: int, silent: float) -> None:
+    """Half a user an hour, of ten requests: a window without any is common, and below no limit surely."""
+    units, rng, number = Units(store), random.Random(3), 0
+    for user in range(60):
+        at = T0 + timedelta(hours=24 * 4 * rng.random())
+        for _ in range(each):
+            number += 1
+            units.unit(number, at=at, user_id=f"u{user}")
+    units.save()
+    hour = Window(T0, T0 + timedelta(days=4), 3600)
+    condition = Condition("<", 2.0)
+    found = readings_by_bucket(store, "requests", Query(window=hour, now=hour.last), condition)
+    empty = [one["{}"](1.0 - silent) for one in found.values() if one["{}"](0.95).value == 0.0]
+    assert len(empty) > 20
+    for one in empty:
+        assert one.lo == 0.0
+        assert one.hi == pytest.approx(each * -math.log(silent / 2), rel=0.01)
+    last = Query(window=Window(hour.last, hour.last + timedelta(hours=1), 0), now=hour.last)
+    (quiet,) = readings(store, "requests", last, condition).values()
+    assert quiet(0.95).hi == pytest.approx(each * 3.689, rel=0.01)
+    assert decide(condition, quiet(0.95), quiet(0.8), "ok") != "firing"
