@@ -138,9 +138,11 @@ MISSING_REASONS: Final = {
 """A finish reason → why a reply without text has none."""
 BLOCK_KEYS: Final = ("blockReason", "block_reason")
 """In Google's feedback about a prompt that was blocked."""
-OBJECT_REPR: Final = r"<[\w.]+ (?:[^\n]* )?at 0x[0-9a-fA-F]+>|<(?:[a-z_]\w*\.)+[A-Za-z_]\w*>"
-"""Python's spelling of an object that has no text: `<generator object answer at 0x7f>`, `<builtins.generator>`."""
+OBJECT_REPR: Final = r"<[\w.]+ (?:[^\n]* )?at 0x[0-9a-fA-F]+>|<(?:[a-z_]\w*\.)+[A-Za-z_]\w*>|<(?:nil|null)>"
+"""An object that has no text: Python's `<generator object answer at 0x7f>`, `<builtins.generator>`, Go's `<nil>`."""
 WITHHELD_TEXTS: Final = frozenset({"__REDACTED__", "redacted-by-litellm"})
 """What instrumentations write in place of a text that they withhold."""
-NOTHING_TEXTS: Final = r"null|undefined|(?:\[object [A-Z]\w*\](?:, ?)?)+"
+NOTHING_TEXTS: Final = (
+    r"null|NULL|nil|NaN|nan|undefined|\(null\)|\(\)|\[undefined\]|Optional\.empty|(?:\[object [A-Z]\w*\](?:, ?)?)+"
+)
 """How senders spell a value that is none or has no text; a text that is only this is no answer and no question."""

@@ -65,11 +65,11 @@ COUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for name in (
             "gen_ai.usage.input_tokens.cache_write", "gen_ai.usage.cache_creation_input_tokens",
             "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.prompt_tokens_details.cache_write",
-            "ai.usage.inputTokenDetails.cacheWriteTokens",
+            "ai.usage.inputTokenDetails.cacheWriteTokens", "gen_ai.usage.cache_creation.ephemeral_5m_input_tokens",
         )
     },
     **{
-        name: (USED | {name: 50}, {"cache_write_1h_tokens": 50, "input_tokens": 1000})
+        name: (USED | {name: 50}, WRITTEN | {"cache_write_1h_tokens": 50, "input_tokens": 1000})
         for name in (
             "gen_ai.usage.cache_write.1h.input_tokens", "gen_ai.usage.details.cache_creation.ephemeral_1h_input_tokens",
             "llm.usage.input_cache_creation_1h", "gen_ai.usage.cache_creation_token_details.ephemeral_1h_input_tokens",
@@ -87,6 +87,12 @@ COUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Gemini's own object": (
         OBJECT | {OBJECT_OF: json.dumps(GEMINI)},
         CACHED | THOUGHT | {"input_tokens": 1000, "output_tokens": 100, "usage_problem": None},
+    ),
+    "LangChain's cache writes by their time": (
+        {"langsmith.span.kind": "llm", "langsmith.metadata.usage_metadata": json.dumps({
+            "input_tokens": 1000, "output_tokens": 100, "input_token_details": {
+                "cache_creation": 0, "ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30}})},
+        WRITTEN | {"cache_write_1h_tokens": 30, "input_tokens": 1000},
     ),
     "an object, not JSON": (OBJECT | {OBJECT_OF: LANGCHAIN}, CACHED | THOUGHT | {"input_tokens": 1000}),
     "counts as texts": (OBJECT | {OBJECT_OF: '{"input": "1000", "input_cached_tokens": "800"}'}, CACHED),
@@ -193,7 +199,8 @@ DIALECTS = (
 NOTHING = (
     "null", '{"output": null}', '{"outputs": {}}', '{"result": {"answer": null}}', "[null]", "{}", "[]", '"undefined"',
     '"[object Object]"', '{"output": "[object Object]"}', '{"text": "null"}', '{"choices": []}', '{"messages": []}',
-    '"[object Object],[object Object]"',
+    '"[object Object],[object Object]"', '"nil"', "NULL", '{"output": "<nil>"}', "(null)", "NaN", '"nan"',
+    "Optional.empty", "[undefined]", "<null>", '"()"',
 )  # fmt: skip
 NO_QUESTION = (
     "{}", "[]", "null", '{"args": [], "kwargs": {}}', '{"args": [null], "kwargs": {"self": null}}', '{"input": {}}',

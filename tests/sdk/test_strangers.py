@@ -269,6 +269,8 @@ REPLIES: dict[str, tuple[Any, Right]] = {
     "an empty object": ({}, Right(missing="nothing")),
     "JavaScript's null": ("undefined", Right(missing="nothing")),
     "JavaScript's objects": ("[object Object],[object Object]", Right(missing="nothing")),
+    "Go's nil": ("<nil>", Right(missing="unread")),
+    "a missing value of pandas": ("nan", Right(missing="nothing")),
     "no choices": ({"choices": []}, Right(missing="no_choice")),
     "the word None, which may be an answer": ("None", Right("None")),
     "the empty text": ("", Right("")),

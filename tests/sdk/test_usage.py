@@ -58,6 +58,11 @@ SHAPES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
          "usage": {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 9,
                    "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}}},
         "hi", {IN: 12, OUT: 5, WRITE: 9, "gen_ai.usage.cache_write.1h.input_tokens": 7}),
+    "anthropic by LangChain": (
+        {"content": "hi", "usage_metadata": {
+            "input_tokens": 12, "output_tokens": 5, "total_tokens": 17, "input_token_details": {
+                "cache_read": 0, "cache_creation": 0, "ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}}},
+        "hi", {IN: 12, OUT: 5, READ: 0, WRITE: 9, "gen_ai.usage.cache_write.1h.input_tokens": 7}),
     "openrouter with its price": (
         {"model": "x/y", "choices": [{"message": {"content": "hi"}}],
          "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}},

@@ -34,6 +34,8 @@ _ENVELOPE_KEYS = frozenset({
 _WITH_DATA = ("tool", "guardrail", "evaluator")
 """Kinds whose result may be any JSON."""
 _MAX_DEPTH = 6
+_ASKS_NOTHING = re.compile(r"(initialize|ping|(?!tools/call)[a-z]+/[A-Za-z_/]+)$")
+"""Methods of MCP beside the call of a tool: `tools/list`."""
 _USUAL_KEYS = frozenset({"role", "parts", "finish_reason"})
 
 
@@ -136,6 +138,9 @@ def or_json(read: Read) -> Read:
 
     def read_or_json(value: Any, span: SpanView) -> Any:
         result, content = read(value, span), parsed(value)
+        method = content.get("method") if type(content) is dict else None
+        if type(method) is str and _ASKS_NOTHING.match(method):
+            return None
         if result is not None or content is None or is_nothing(content, query=True):
             return result
         is_state = type(content) is dict and not shapes.STATE_KEYS.isdisjoint(content)

@@ -67,7 +67,7 @@ def named_rules(name: str) -> Iterator[FieldRule]:
     if figure is not None:
         column = _COLUMNS[figure]
         yield FieldRule(column, name, positive if column in _UNPRICED else PREFIXES[prefix])
-    if part_of is not None or name.endswith("details"):
+    if part_of is not None or name.lower().endswith("details"):
         rules = usage_rules(name, lambda _, span: figures_below(span.attributes, prefix))
         yield from (rule for rule in rules if part_of is None or rule.field == _COLUMNS[part_of])
 

@@ -27,6 +27,7 @@ _ROLES = {
     **dict.fromkeys(("text", "image", "video", "document"), "part"),
     **dict.fromkeys(("flex", "priority"), "tier"),
     "ephemeral": "",
+    "5m": "minutes",
     "1h": "hour",
     **{role: role for role in ("audio", "tool", "use", "total", "eval")},
 }
@@ -39,7 +40,6 @@ _FIGURES = {
         names.TOTAL_TOKENS: ("total",),
         names.CACHE_READ_TOKENS: ("cache", "cache read", "cache input", "cache read input"),
         names.CACHE_WRITE_TOKENS: ("cache write", "cache write input"),
-        names.CACHE_WRITE_1H_TOKENS: ("cache write hour", "cache write hour input"),
         names.REASONING_TOKENS: ("reasoning", "reasoning output"),
         names.AUDIO_INPUT_TOKENS: ("audio", "audio input"),
         names.AUDIO_OUTPUT_TOKENS: ("audio output",),
@@ -49,6 +49,8 @@ _FIGURES = {
 }  # fmt: skip
 _PARTS = {names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.CACHE_READ_TOKENS}
 _AUDIO = {names.INPUT_TOKENS: names.AUDIO_INPUT_TOKENS, names.OUTPUT_TOKENS: names.AUDIO_OUTPUT_TOKENS}
+_KEPT = {"cache", "write", "input", "hour", "minutes"}
+"""What is written to the cache, by how long it is kept; LangChain leaves out that it is the cache."""
 _MAX_NAME = 100
 _MAX_PARTS = 16
 _MAX_NAMES = 50
@@ -73,6 +75,8 @@ def meaning(name: str) -> Meaning:
         roles -= {"total"}
     if roles & {"cache", "reasoning"}:
         roles -= {"tier"}  # LangChain: `priority_cache_read`; the rest of the input is `priority`
+    if roles & {"hour", "minutes"} and roles <= _KEPT:
+        return Meaning(names.CACHE_WRITE_1H_TOKENS if "hour" in roles else None, names.CACHE_WRITE_TOKENS)
     modality = roles & {"part", "audio"}
     figure = _FIGURES.get(frozenset(roles - modality if modality != roles else roles))
     if not modality or modality == roles:
@@ -85,7 +89,7 @@ def figures_in(usage: Mapping[Any, Any]) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     parts: dict[str, int] = {}
     _read(usage, "", counts, parts)
-    return {**parts, **counts} if parts else counts
+    return counts | {figure: count for figure, count in parts.items() if not counts.get(figure)}
 
 
 def _read(fields: Mapping[Any, Any], path: str, counts: dict[str, Any], parts: dict[str, int]) -> None:

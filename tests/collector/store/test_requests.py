@@ -86,6 +86,13 @@ OTHER_ROOTS: dict[str, Rows] = {
     "a list of tools by MCP": [("root", None, {"mcp.method.name": "tools/list"})],
     "a list of tools by OpenInference": [("root", None, oi("TOOL", output=["search", "add"]))],
     "a list of tools as a chain": [("root", None, oi("CHAIN", output=["search", "add"]))],
+    "a list of tools by Traceloop": [
+        ("root", None, {"traceloop.entity.input": json.dumps({"method": "tools/list", "params": None})})],
+    "a start of MCP by Traceloop": [
+        ("root", None, {"traceloop.entity.input": json.dumps({"method": "initialize", "params": {"a": "b"}})})],
+    "an indexer of Genkit": [("root", None, {"genkit:type": "action", "genkit:metadata:subtype": "indexer",
+                                             "genkit:input": json.dumps({"documents": [{"content": CHUNK}]})})],
+    "an embedding of which the model alone is known": [("root", None, {"gen_ai.request.model": "text-embedding-3"})],
     "the start of an MCP session": [("root", None, {"mcp.method.name": "initialize"})],
     "an agent that is created": [("root", None, operation("create_agent", **{"gen_ai.agent.name": "helpdesk"}))],
     "memory that is written": [("root", None, operation("create_memory"))],
@@ -118,6 +125,8 @@ REQUESTS: dict[str, Rows] = {
     "the same below HTTP": [("root", None, http("/ask")), ("answer", "root", workflow(QUESTION, output=ANSWER)),
                             ("embed", "answer", oi("EMBEDDING", QUESTION)), ("search", "answer", SEARCH[2])],
     "a store that fails after the embedding": [("root!", None, workflow(QUESTION)), EMBEDDING, SEARCH],
+    "embedded and searched, content of the answer off": [("root", None, workflow(QUESTION)), EMBEDDING, SEARCH],
+    "answered with a number": [("root", None, workflow("How many?", output="42")), EMBEDDING],
     "embedded and searched": [("root", None, workflow(QUESTION)), EMBEDDING, ("r", "root", operation("retrieval"))],
     "embedded and asked": [("root", None, workflow(QUESTION)), EMBEDDING, LLM],
     "a tool that is asked": [("root", None, operation("execute_tool", **{
@@ -129,7 +138,8 @@ REQUESTS: dict[str, Rows] = {
 LATER = {
     "an evaluation in a job", "an evaluation", "a guardrail alone", "a decorated probe", "the same below HTTP",
     "a list of tools by OpenInference", "a list of tools as a chain", "a store that fails after the embedding",
-    "embedded, searched and answered without a model's span",
+    "embedded, searched and answered without a model's span", "answered with a number",
+    "embedded and searched, content of the answer off",
 }  # fmt: skip
 """What is known of an undecided trace is less: whether it has a text, and what kinds of spans."""
 

@@ -34,6 +34,11 @@ def _with_messages(_: Any, span: SpanView) -> str | None:
     return "llm" if names.INPUT_MESSAGES in span.attributes else None
 
 
+def _by_model(value: Any, _: SpanView) -> str:
+    """Return the kind of a call of which the model alone is known."""
+    return "embedding" if "embed" in str(value) else "llm"
+
+
 def _sole_argument(other: str) -> Read:
     """Make a reader of the repr of arguments that are one text, while `other` has no arguments.
 
@@ -121,8 +126,8 @@ LAST = rules(
         "gen_ai.completion.N.": always("llm"),
         names.OUTPUT_MESSAGES: _with_messages,
         names.EVALUATION_NAME: always("evaluator"),
-        "llm.model_name": always("llm"),
-        names.REQUEST_MODEL: always("llm"),
+        "llm.model_name": _by_model,
+        names.REQUEST_MODEL: _by_model,
         "function.args": always("chain"),
     },
 )

@@ -30,15 +30,16 @@ _CALLS = ("llm", "embedding", "reranker")
 _ADK = "gcp.vertex.agent."
 _CLAUDE = {"interaction": "agent", "llm_request": "llm", "tool": "tool"}
 _GENKIT = {
-    "model": "llm", "background-model": "llm", "embedder": "embedding", "retriever": "retriever",
-    "reranker": "reranker", "tool": "tool", "flow": "chain", "prompt": "chain", "executable-prompt": "chain",
-    "agent": "agent", "evaluator": "evaluator",
+    "model": "llm", "background-model": "llm", "embedder": "embedding", "indexer": "embedding",
+    "retriever": "retriever", "reranker": "reranker", "tool": "tool", "flow": "chain", "prompt": "chain",
+    "executable-prompt": "chain", "agent": "agent", "evaluator": "evaluator",
 }  # fmt: skip
 _MASTRA = {
     "agent_run": "agent", "workflow_run": "chain", "workflow_step": "chain", "model_generation": "chain",
     "llm_generation": "llm", "model_inference": "llm", "model_step": "chain", "tool_call": "tool",
-    "mcp_tool_call": "tool", "rag_embedding": "embedding", "rag_vector_operation": "retriever",
-    "scorer_run": "evaluator", "scorer_step": "evaluator", "classifier_evaluation": "evaluator",
+    "mcp_tool_call": "tool", "rag_embedding": "embedding", "rag_ingestion": "embedding",
+    "rag_vector_operation": "retriever", "scorer_run": "evaluator", "scorer_step": "evaluator",
+    "classifier_evaluation": "evaluator",
 }  # fmt: skip
 _SPRING = {"chat_client": "chain", "advisor": "chain", "tool_call": "tool"}
 _ANSWERED = frozenset({names.INPUT_TOKENS, names.OUTPUT_MESSAGES, "response_data"})

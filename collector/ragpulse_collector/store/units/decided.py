@@ -75,7 +75,8 @@ UNIT = f"""
         LEFT JOIN below b ON b.trace_id = r.trace_id AND b.span_id = r.span_id
         WHERE (r.{ASKS}) = false AND (coalesce(b.asks, false) OR (
             {_QUERY} IS NOT NULL AND r.kind NOT IN ('embedding', 'guardrail') AND (r.work IN (0, 3)
-                OR r.status = 'error' OR regexp_matches({_RESPONSE}, '^\\s*([^\\s\\[\\x7b\\pL].*)?\\pL', 's'))))),
+                OR r.status = 'error' OR regexp_matches({_QUERY}, '[?？؟]\\s*$')
+                OR regexp_matches({_RESPONSE}, '^\\s*([^\\s\\[\\x7b\\pL].*)?\\pL', 's'))))),
     whole AS (
         SELECT trace_id, count(*) AS n_units, arg_min(span_id, (start_time, span_id)) AS first_span_id
         FROM asking GROUP BY trace_id)
@@ -83,8 +84,9 @@ UNIT = f"""
     FROM asking m JOIN whole w ON w.trace_id = m.trace_id"""
 """The roots that are requests: by their kind, by that of a span below, or by their question.
 
-Where texts are embedded and nothing is searched or asked, a text is what was indexed, unless an answer came of it (with
-letters; JSON is none) or the root failed. The texts of embeddings and guardrails are no questions.
+Where texts are embedded and nothing is searched or asked, a text is what was indexed, unless it ends with a question
+mark, an answer came of it (with letters; JSON is none) or the root failed. The texts of embeddings and guardrails are
+no questions.
 """
 
 
