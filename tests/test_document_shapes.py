@@ -216,6 +216,10 @@ SHAPES: dict[str, tuple[Any, list[Row] | None]] = {
         [{"id": "p", "remark": TITLE, "abstract_en": PARIS}], [("p", None, PARIS, None)]),
     "an identifier under a usual name": (
         [{"document": "cities-2026.pdf", "passage": PARIS}], [(None, None, PARIS, None)]),
+    "an empty text before another": ([{"id": "p", "text": "", "body": PARIS}], [("p", None, PARIS, None)]),
+    "Vertex AI Search": (
+        {"results": [{"id": "p", "document": {"derivedStructData": {"extractive_answers": [{"content": PARIS}]}}}]},
+        [("p", None, PARIS, {"extractive_answers": [{"content": PARIS}]})]),
     "no passage at all": ([{"id": "p", "score": 0.9, "link": ADDRESS}], [("p", 0.9, None, {"link": ADDRESS})]),
     "a script without spaces": ([{"id": "p", "fields": {"正文": "退款需要5个工作日。", "标签": "x"}}],
                                 [("p", None, "退款需要5个工作日。", {"标签": "x"})]),

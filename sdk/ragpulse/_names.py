@@ -163,7 +163,7 @@ DOCUMENT_SCORE_KEYS: Final = (
 )  # fmt: skip
 DOCUMENT_DISTANCE_KEYS: Final = ("distance", "_distance", "vector_distance", "$dist")
 """A smaller distance is better, so it is no score: it is stored in the metadata, as `distance`."""
-DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload", "attributes")
+DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload", "attributes", "derived_struct_data")
 DOCUMENT_FIELD_KEYS: Final = (
     "node", "document", "_source", "fields", "properties", "entity", "record", "chunk", "passage",
 )  # fmt: skip
@@ -177,8 +177,8 @@ DOCUMENT_HIGHLIGHT_KEYS: Final = (
 DOCUMENT_LIST_KEYS: Final = (
     "documents", "contexts", "context", "source_documents", "source_nodes", "results", "chunks", "matches", "points",
     "hits", "nodes", "docs", "passages", "retrievalResults", "retrievedReferences", "retrieved_documents",
-    "retrieved_docs", "retrieved_chunks", "retrieved_contexts", "retrieval_context", "retrieval_nodes",
-    "relevant_documents", "scored_chunks", "result_items", "retriever_resources", "search_results", "records",
+    "retrieved_docs", "retrieved_chunks", "retrieved_contexts", "retrieved_context", "retrieval_context",
+    "retrieval_nodes", "relevant_documents", "scored_chunks", "result_items", "retriever_resources", "search_results", "records",
     "memories", "sources", "references", "reference", "grounding_chunks", "evidence", "snippets", "excerpts",
 )  # fmt: skip
 """Where a larger result, or an answer, has its list of documents, perhaps in a mapping of their own."""

@@ -18,7 +18,6 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from ragpulse._reading.turns import is_nothing
-from ragpulse._reading.values import NOTHING_BEGINS
 from ragpulse.shapes import NOTHING, UNREAD
 from ragpulse_collector.conventions.row_view import FAILED, RowView
 from ragpulse_collector.otlp.wire import Shape, WireBatch, WireEvent
@@ -29,7 +28,7 @@ _log = logging.getLogger(__name__)
 _KNOWN_PLANS = 1024
 """How many sets of attribute names are remembered with their rules; then the cache begins again."""
 _LONGEST_NAMES = 8192
-_NOTHING_BEGINS = NOTHING_BEGINS | {"{"}
+_NOTHING_BEGINS = frozenset("nuN[({O")
 WITHOUT_RESPONSE = frozenset({"retriever", "reranker", "embedding"})
 TEXTS = frozenset({"query", "response"})
 

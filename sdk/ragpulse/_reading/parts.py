@@ -54,7 +54,8 @@ _SPEAKING = 2
 _OF_TEXTS = frozenset(
     (
         "text", "content", "chunk", "passage", "body", "snippet", "excerpt", "paragraph", "memory", "fact", "summary",
-        "description", "abstract", "answer", "transcript", "caption", "quote", "value",
+        "description", "abstract", "answer", "answers", "segments", "snippets", "transcript", "caption", "quote",
+        "value",
     )
 )  # fmt: skip
 _OF_LABELS = frozenset(
@@ -142,7 +143,7 @@ class _Named:
         texts = [text for _, value in self.of("text") if (text := _text_in(value)) is not None]
         if texts:
             is_one = len(texts) == 1
-            return texts[0] if is_one else next((text for text in texts if not is_identifier(text)), texts[0])
+            return texts[0] if is_one else next((text for text in texts if text and not is_identifier(text)), texts[0])
         get_content = None if isinstance(self._source, Mapping) else value_of(self._source, "get_content")
         try:
             content = get_content() if callable(get_content) else None
@@ -255,7 +256,7 @@ def _inner_text(part: Any) -> str | None:
         return part
     fields = fields_of(part)
     own = spellings(fields) if fields else {}
-    text = next((fields[own[key]] for key in ("text", "value", "snippet") if key in own), None)
+    text = next((fields[own[key]] for key in ("text", "value", "snippet", "content") if key in own), None)
     return text if isinstance(text, str) else None
 
 

@@ -31,8 +31,8 @@ _MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
 """Names of the media type beside `data`: an image, audio or a file in base64."""
 _REPR = re.compile(OBJECT_REPR)
 _NOTHING = re.compile(NOTHING_TEXTS)
-NOTHING_BEGINS = frozenset("nuN[(O")
-TEXT_IS_ODD = NOTHING_BEGINS | {"<"}
+_NOTHING_BEGINS = frozenset("nuN[(O")
+TEXT_IS_ODD = frozenset("<nuN[(O")
 """How a text begins that may stand for a value without a text (`is_repr`)."""
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
@@ -216,7 +216,7 @@ def is_repr(text: str) -> bool:
     """Whether a text is the spelling of a value that has none: `<generator object answer at 0x7f>`, `null`, ..."""
     if text[:1] == "<":
         return text[-1:] == ">" and len(text) < 1000 and _REPR.fullmatch(text) is not None
-    return text[:1] in NOTHING_BEGINS and _NOTHING.fullmatch(text) is not None
+    return text[:1] in _NOTHING_BEGINS and _NOTHING.fullmatch(text) is not None
 
 
 def plain(value: Any) -> Any:
