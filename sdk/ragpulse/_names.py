@@ -178,8 +178,8 @@ DOCUMENT_LIST_KEYS: Final = (
     "documents", "contexts", "context", "source_documents", "source_nodes", "results", "chunks", "matches", "points",
     "hits", "nodes", "docs", "passages", "retrievalResults", "retrievedReferences", "retrieved_documents",
     "retrieved_docs", "retrieved_chunks", "retrieved_contexts", "retrieved_context", "retrieval_context",
-    "retrieval_nodes", "relevant_documents", "scored_chunks", "result_items", "retriever_resources", "search_results", "records",
-    "memories", "sources", "references", "reference", "grounding_chunks", "evidence", "snippets", "excerpts",
+    "retrieval_nodes", "relevant_documents", "scored_chunks", "result_items", "retriever_resources", "search_results",
+    "records", "memories", "sources", "references", "reference", "grounding_chunks", "evidence", "snippets", "excerpts",
 )  # fmt: skip
 """Where a larger result, or an answer, has its list of documents, perhaps in a mapping of their own."""
 DOCUMENT_GROUP_KEYS: Final = ("citations", "output", "groups", "responses")
