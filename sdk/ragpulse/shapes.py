@@ -87,8 +87,8 @@ ROLES: Final = {
 ANSWER_KEYS: Final = (
     "output_text", "answer", "response", "final_output", "chat_message", "generation", "delta", "content", REFUSAL_KEY,
     "message", "output", "outputs", "result", "final_result", "text", "completion", "generated_text", "outputText",
-    "return_value", "choices", "candidates", "generations", "replies", "answers", "messages", "conversations", "steps",
-    "parts", "audio", "data", "kwargs", "update", "value", "raw",
+    "return_value", "choices", "candidates", "generations", "replies", "answers", "completions",
+    "predictions", "messages", "conversations", "steps", "parts", "audio", "data", "kwargs", "update", "value", "raw",
 )  # fmt: skip
 """Where a reply or an application's result has its answer; the first with a text counts. `answer` comes before
 `message`, which is often the question or a status."""
@@ -100,7 +100,9 @@ STATE_KEYS: Final = frozenset({"messages", "state", "ctx", "documents", "context
 """A mapping with one of these and no question is the state of a program."""
 WRAPPER_KEYS: Final = frozenset({"delta", "audio", "data", "kwargs", "update", "value"})
 """They hold a reply; a text of theirs is something else."""
-CHOICE_KEYS: Final = frozenset({"choices", "candidates", "generations", "replies", "answers"})
+CHOICE_KEYS: Final = frozenset(
+    {"choices", "candidates", "generations", "replies", "answers", "completions", "predictions"}
+)
 """Lists of alternatives: the first counts."""
 DERIVED_KEY: Final = "generations"
 """LangChain derives their texts: "" stands for none there."""

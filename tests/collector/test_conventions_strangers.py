@@ -252,6 +252,8 @@ def test_none_stays_in_the_raw_attributes() -> None:
         (["退款需要", "五个工作日", "。"], "退款需要五个工作日。"),
         (["Refunds take five days.", "Shipping is free."], "Refunds take five days.\nShipping is free."),
         (["one", "two"], "one\ntwo"),
+        ([None, "Refunds take ", "five working days.", None], ANSWER),
+        ([{"input": "Why?"}, {"answer": "Refunds take "}, {"answer": "five working days."}], ANSWER),
         (["Line one.\n", "Line two."], "Line one.\nLine two."),
         ([{"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}]}
           for text in ("Refunds ", "take five ", "working days.")], ANSWER),

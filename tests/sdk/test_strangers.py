@@ -263,6 +263,8 @@ REPLIES: dict[str, tuple[Any, Right]] = {
         {"candidates": [{"content": {"parts": [{"text": ANSWER}]}}],
          "usage_metadata": {"prompt_token_count": 2, "candidates_token_count": 3, "traffic_type": "ON_DEMAND_FLEX"}},
         Right(ANSWER, 2, 3, tier="flex")),
+    "AI21": ({"completions": [{"data": {"text": ANSWER}, "finishReason": {"reason": "endoftext"}}]}, Right(ANSWER)),
+    "SageMaker": ({"predictions": [ANSWER]}, Right(ANSWER)),
     "null": (None, Right(missing="nothing")),
     "no output": ({"output": None}, Right(missing="nothing")),
     "no answer beside sources": ({"answer": None, "sources": [{"text": TOOL}]}, Right(missing="nothing")),

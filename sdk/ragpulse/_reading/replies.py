@@ -96,8 +96,8 @@ class Said:
                 del self.texts[texts:]
         elif key in shapes.PART_LISTS:
             self._parts(items)
-        elif items and all([isinstance(item, str) for item in items]):
-            self.texts.append(("" if _are_pieces(items) else "\n").join(items))
+        elif texts := _texts(items):
+            self.texts.append(("" if _are_pieces(texts) else "\n").join(texts))
         elif items and all(map(_is_chunk, items)):
             for item in items:
                 self.adds(item)
@@ -211,6 +211,14 @@ def reply_text(result: Any) -> str | None:
 
 
 # --- parts, calls, messages ------------------------------------------------------------------------------------------
+def _texts(items: Sequence[Any]) -> list[str]:
+    """A list of texts, or of LangChain's chunks with an `answer`; empty for any other."""
+    chunks = [item.get("answer") for item in items if type(item) is dict and "answer" in item]
+    texts = [text for text in (chunks if len(chunks) > 1 else items) if text is not None]
+    is_pair = None in items and len(texts) < 2  # no answer, and an error
+    return texts if not is_pair and all([isinstance(text, str) for text in texts]) else []
+
+
 def _are_pieces(texts: Sequence[str]) -> bool:
     """Whether texts are pieces of one: those of a stream carry their own spaces and signs, items do not."""
     return any([_CONTINUES.match(text) for text in texts[1:]]) or any([text[-1:].isspace() for text in texts[:-1]])
