@@ -13,6 +13,10 @@
 - A log damaged at its head and in its middle: every missing body is in the copy of the damaged log.
 - 300 connections that send nothing, then 300 that stop in their body, beside a limit of 128 open files: health and
   receiving answer.
+- Users' SQL that fails, asks too much or answers odd things, while bodies arrive: an answer or a sentence, never 500.
+- A judge that asks for a pause without an end, nests its replies a thousand deep and states infinite usage: the other
+  evaluator goes on, the wait is told, and every question has a result after it.
+- Secrets in the environment, the file, headers and spans, beside a judge that repeats them: in no answer, file or log.
 - One user's flood of 60,000 different questions: other bodies are acknowledged and evaluated meanwhile, the backlog is
   told, and the fit of topics ends soon.
 
@@ -32,12 +36,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+from urllib.parse import urlencode
 
 from _payload import body, huge_trace, text
 from _served import Server, get, get_json, post_traces, sql
@@ -74,6 +81,30 @@ FLOODED_S = 30.0
 SLOW_BODY = (
     b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 )
+QUESTIONS, PAUSED_S = 50, 75.0
+SECRET = "sk-pl4nted-0123456789"
+JUDGED = """
+[collector]
+settle_s = 0
+redact = ["sk-pl4nted-[a-z0-9-]+"]
+[[rule]]
+name = "all"
+evaluators = ["helpfulness", "citation_check"]
+rate = 1
+[judge]
+model = "{url}"
+"""
+SHOWN = (
+    "/", "/traces", "/evaluators", "/health", "/settings", "/metrics", "/openapi.json", "/nothing-here",
+    "/api/v1/status", "/api/v1/traces", "/api/v1/evaluators", "/api/v1/settings", "/api/v1/rules", "/api/v1/overview",
+)  # fmt: skip
+ODD_QUERIES = (
+    "select factorial(33)", "select factorial(34)", "select error('mine')", "select 'a'::int", "select 1e308 * 10",
+    "select timestamptz 'infinity'", "select map([[1]], ['a'])", "select chr(1114112)",
+    "select " + "[" * 300 + "]" * 300, "select * from range(1000000000000)", "select repeat('x', 100000000000)",
+    "select nothing", "select", "drop table x", "select count(*) from range(100000000) a, range(100000000) b",
+    "select list(range) from range(100000000)",
+)  # fmt: skip
 SPAN_COUNT = "select count(*) from raw.spans"
 
 
@@ -83,7 +114,8 @@ def main() -> int:
     scenarios = (
         partial(kills, rounds=rounds), retention, one_huge_trace, bad_bodies, small_bodies, clock_ahead, missing_file,
         missing_log,
-        partial(damaged_log, 0.0), partial(damaged_log, 0.5), idle_connections, flood,
+        partial(damaged_log, 0.0), partial(damaged_log, 0.5), odd_queries, stalling_judge, secrets, idle_connections,
+        flood,
     )  # fmt: skip
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     failed = []
@@ -361,6 +393,114 @@ def damaged_log(share: float, db: Path, bodies: Bodies) -> bool:
           f"{len(bodies.acknowledged) - bodies.lost} of {len(bodies.acknowledged)} bodies stored,")  # fmt: skip
     print(f"  {bodies}; whole log copied: {len(copies) == 1}, logged: {logged == 1}")
     return bool(bodies.partial or bodies.doubled or len(copies) != 1 or logged != 1)
+
+
+def odd_queries(db: Path, bodies: Bodies) -> bool:
+    """Ask SQL that fails, is too large or answers odd values, while bodies arrive."""
+    server = Server(db, environ={"RAGPULSE_MEMORY_MB": "300"})
+    bodies.send_until(server, acks=ACKS_BESIDE, linger_s=0)
+    statuses = Counter(_asked(server, "/api/v1/sql", json.dumps({"query": query}))[0] for query in ODD_QUERIES)
+    wheres = ("true) OR (true", "1/0 = 1", "query LIKE '%' || repeat('a', 9) || chr(1114112)", "factorial(50) > 1")
+    statuses.update(_asked(server, f"/api/v1/traces?{urlencode({'where': where})}")[0] for where in wheres)
+    bodies.end_senders()
+    bodies.check(server)
+    server.stop()
+    print(f"{statuses.total()} odd queries while bodies arrive: {dict(statuses)}; {bodies}")
+    return bodies.wrong or not {200, 400, 503, 504}.issuperset(statuses)
+
+
+def stalling_judge(db: Path, bodies: Bodies) -> bool:
+    """Evaluate with a judge that misbehaves at first, while bodies arrive."""
+    with _judge(_misbehaving) as (url, asked):
+        server = Server(db, *_config(db, JUDGED.format(url=url)))
+        cpu_s, begun = server.cpu_s(), time.perf_counter()
+        assert _post_status(server, _questions("asked", 0, QUESTIONS)) == 200
+        bodies.seconds_for(server, acks=ACKS_BESIDE)
+        without_s = _wait_until_scored(server, "citation_check", begun)
+        told = get_json(server, "/api/v1/status")["evaluations"]["waiting"]
+        with_s = _wait_until_scored(server, "helpfulness", begun)
+        cpu_s = server.cpu_s() - cpu_s
+        bodies.check(server, before=HUGE_NUMBER)
+        stop_s = server.stop()
+    print(f"a judge that stalls, {QUESTIONS} questions: another evaluator is through after {without_s:.0f} s, the "
+          f"judge after {with_s:.0f} s and {len(asked)} requests;")  # fmt: skip
+    names = ", ".join(one["evaluator"] for one in told)
+    print(f"  status told of {names}; {cpu_s:.0f} CPU-s, stop {stop_s:.1f} s; {bodies}")
+    is_told = any(one["evaluator"] == "helpfulness" for one in told)
+    return bodies.wrong or not is_told or without_s > FLOODED_S or with_s > PAUSED_S or stop_s > STOP_WITHIN_S
+
+
+def secrets(db: Path, bodies: Bodies) -> bool:
+    """Look for planted secrets in answers, files and the log; the judge repeats what it is sent."""
+    environ = {"HOUSE_KEY": f"{SECRET}-house", "OPENAI_API_KEY": f"{SECRET}-openai"}
+    with _judge(_repeating) as (url, asked):
+        toml = JUDGED.format(url=url) + f'api_key_env = "HOUSE_KEY"\nheaders = {{ X-Team = "{SECRET}-team" }}\n'
+        server = Server(db, *_config(db, toml), environ=environ)
+        bodies.send_until(server, acks=ACKS_BESIDE, linger_s=0)
+        assert _post_status(server, _questions(SECRET, 0, 1)) == 200
+        _wait_until_scored(server, "helpfulness", time.perf_counter(), 1)
+        shown = "".join(_asked(server, path)[1] for path in SHOWN)
+        bodies.end_senders()
+        bodies.check(server, before=HUGE_NUMBER)
+        rows = str(sql(server, "select * from spans where name = 'answer'")) + str(sql(server, "select * from scores"))
+        server.stop()
+    leaks = {"answers": shown, "rows": rows, "log": db.with_suffix(".log").read_text()}
+    found = [place for place, text in leaks.items() if SECRET in text]
+    print(f"secrets planted in four places, {len(asked)} requests repeated by the judge: found in {found or 'none'};")
+    print(f"  {bodies}")
+    return bodies.wrong or bool(found) or SECRET not in "".join(asked)
+
+
+@contextmanager
+def _judge(answer: Callable[[int, str], tuple[int, str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Serve a judge: its address, and what it was sent; a function of number and request answers."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["content-length"]))
+            asked.append(f"{self.headers}{content!r}")
+            status, pause, reply = answer(len(asked), asked[-1])
+            self.send_response(status)
+            self.send_header("Retry-After", pause)
+            self.end_headers()
+            self.wfile.write(reply.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1#m", asked
+        server.shutdown()
+
+
+def _misbehaving(number: int, _: str) -> tuple[int, str, str]:
+    """Ask for a pause for ever, then nest, then state infinite and negative usage, then answer."""
+    text = json.dumps({"reason": "so", "score": 3, "verdict": "YES"}) if number > 6 else "[" * 1000 + "]" * 1000
+    usage = {"prompt_tokens": 1e999, "completion_tokens": -5}
+    reply = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage}
+    return (429, "inf", "{}") if number == 1 else (200, "0", json.dumps(reply))
+
+
+def _repeating(_: int, request: str) -> tuple[int, str, str]:
+    return 401, "0", json.dumps({"error": {"message": f"wrong: {request}"}})
+
+
+def _asked(server: Server, path: str, body: str | None = None) -> tuple[int, str]:
+    """Return status and text of an answer."""
+    with closing(server.connection()) as connection:
+        connection.request("POST" if body else "GET", path, body, {"Content-Type": "application/json"} if body else {})
+        response = connection.getresponse()
+        return response.status, f"{response.headers}{response.read().decode()}"
+
+
+def _wait_until_scored(server: Server, evaluator: str, begun: float, count: int = QUESTIONS) -> float:
+    """Wait until so many have a result of the evaluator or the time is over; return the seconds since `begun`."""
+    query = f"select count(distinct trace_id) from raw.scores where evaluator = '{evaluator}'"
+    while sql(server, query)[0][0] < count and time.perf_counter() - begun < 2 * PAUSED_S:
+        time.sleep(0.2)
+    return time.perf_counter() - begun
 
 
 def idle_connections(db: Path, bodies: Bodies) -> bool:

@@ -90,10 +90,10 @@ class Said:
 
     def _list(self, items: Sequence[Any], key: str) -> None:
         if key in shapes.CHOICE_KEYS:
-            texts = len(self.texts)
+            before = len(self.texts)
             self.adds(next((item for item in items if not fields_of(item).get("index")), None), key)
-            if key == shapes.DERIVED_KEY and not any(self.texts[texts:]):
-                del self.texts[texts:]
+            if key == shapes.DERIVED_KEY and not any(self.texts[before:]):
+                del self.texts[before:]
         elif key in shapes.PART_LISTS:
             self._parts(items)
         elif texts := _texts(items):
