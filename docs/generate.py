@@ -33,6 +33,7 @@ FAMILIES = {
     "judged": "Asking a judge",
     "local": "Local models",
     "grounding": "Without judge or reference",
+    "agents": "Agents and conversations, by rules",
     "text": "Against a reference text",
     "structure": "Form of the response",
     "ranking": "Retrieval against known documents",

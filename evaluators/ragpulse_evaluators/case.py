@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import EllipsisType
 from typing import Annotated, Any
 
@@ -169,6 +171,82 @@ def _history(value: Any) -> Any:
     return tuple(turns)
 
 
+_STEP_KEYS = {
+    **dict.fromkeys(("input_parameters", "input", "args", "parameters"), "arguments"),
+    **dict.fromkeys(("output", "content"), "result"),
+    **dict.fromkeys(("tool", "tool_name"), "name"),
+}
+"""Keys of a step in other packages, and ours."""
+
+
+def _arguments(value: Any) -> Any:
+    """The JSON of a text; a text that is none stays."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            return clean(json.loads(value))
+    return clean(value)
+
+
+def _result(value: Any) -> Any:
+    return clean(value) if value is None or isinstance(value, str) else json.dumps(clean(value), default=str)
+
+
+class Step(BaseModel):
+    """One step of a run: the call of a tool, of a model, or work around them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str = "tool"
+    """The kind of its span: `tool`, `llm`, `agent`, `retriever`, ..."""
+    name: Text = None
+    """The name of the tool, the model or the span."""
+    arguments: Annotated[Any, BeforeValidator(_arguments)] = None
+    """What it was called with: JSON where it can be read, else the text."""
+    result: Annotated[str | None, BeforeValidator(_result)] = None
+    """What it returned, as text."""
+    error: Text = None
+    """What it failed with; None where it did not fail."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ours(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        return {_STEP_KEYS.get(name, name): value for name, value in data.items() if value is not None}
+
+
+def _trace(value: Any) -> Any:
+    """Steps from steps, mappings (`name`, `arguments`, `result`, also as DeepEval names them), or chat messages.
+
+    An answer of the model is a step; the calls that it makes are steps, with the results that follow.
+    """
+    if value is None:
+        return None
+    steps: list[dict[str, Any] | Step] = []
+    calls: dict[Any, dict[str, Any]] = {}
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(item, Step):
+            steps.append(item)
+        elif not isinstance(item, Mapping):
+            raise ValueError(f"a step has name, arguments and result, or role and content, and is not {item!r}")
+        elif (role := item.get("role")) is None:
+            steps.append(dict(item))
+        elif role == "tool":
+            call = calls.pop(item.get("tool_call_id"), None)
+            if call is None:
+                call = {"name": item.get("name")}
+                steps.append(call)
+            call["result"] = item.get("content")
+        elif role == "assistant":
+            steps.append({"kind": "llm", "result": item.get("content")})
+            for call in item.get("tool_calls") or ():
+                function = call.get("function", call)
+                step = {"name": function.get("name"), "arguments": function.get("arguments")}
+                steps.append(step)
+                calls[call.get("id")] = step
+    return tuple(steps)
+
+
 def _ids(value: Any) -> Any:
     if isinstance(value, str):
         return (value,)
@@ -215,6 +293,8 @@ class Case(BaseModel):
     """Tokens the application's model produced."""
     cost_usd: float | None = None
     """What the answer cost, in USD."""
+    trace: Annotated[tuple[Step, ...] | None, BeforeValidator(_trace)] = None
+    """The steps of the run below this answer, in the order of their start."""
     trace_id: str | None = None
     """Lower-case hex id of the stored trace."""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -246,15 +326,20 @@ class Case(BaseModel):
         return tuple(context.text for context in self.contexts or ())
 
     @property
-    def trace(self) -> dict[str, Any]:
-        """Facts of the run as one mapping: what a user's function named `trace` receives."""
+    def turns(self) -> tuple[Turn, ...]:
+        """The whole conversation: the turns before this one, then this one."""
+        return (*(self.history or ()), Turn(query=self.query, response=self.response))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts of the run as one mapping: what a user's function receives as `trace`, with its `steps`."""
         facts = self.model_dump(include={"trace_id", "latency_s", "input_tokens", "output_tokens", "cost_usd"})
-        return {**self.metadata, **facts}
+        return {**self.metadata, **facts, "steps": self.trace or ()}
 
     def lacks(self, field: str) -> bool:
         """True when the field is absent, an empty collection, or an empty reference."""
         value = getattr(self, field)
-        if field in ("reference", "contexts", "history", "retrieved_ids", "relevant_ids"):
+        if field in ("reference", "contexts", "history", "retrieved_ids", "relevant_ids", "trace"):
             return not value
         return value is None
 

@@ -22,12 +22,13 @@ COLUMNS = {
     "retrieved_context_ids": "retrieved_ids",
     "reference_context_ids": "relevant_ids",
     "additional_metadata": "metadata",
+    "tools_called": "trace",
 }  # fmt: skip
 """Column names of other packages, and ours."""
 _WEAK = {"context": "contexts", "reference_contexts": "reference"}
 """Expected passages of DeepEval and Ragas: a field where no other column is it, else a fact."""
 _FACTS = frozenset((
-    "id", "name", "comments", "source_file", "tools_called", "expected_tools", "custom_column_key_values",
+    "id", "name", "comments", "source_file", "expected_tools", "custom_column_key_values",
     "synthesizer_name", "persona_name", "query_style", "query_length",
 ))  # fmt: skip
 """Columns of DeepEval, Ragas and data sets that go into the metadata."""
@@ -36,7 +37,7 @@ _BESIDE = {
     "outputs": ("response", {"expectations", "reference_outputs"}),
 }
 """Columns that mean a field beside one of these: GroUSE's passages, and MLflow's answers, which LangSmith expects."""
-_OBJECTS = ("relevant_ids", "history", "metadata")
+_OBJECTS = ("relevant_ids", "history", "trace", "metadata")
 _LISTS = ("contexts", "retrieved_ids", "reference", *_OBJECTS)
 _ANSWERS = ("response", "reference")
 _QUOTED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""

@@ -248,6 +248,8 @@ class PlainEvaluator(Evaluator):
 
 _ALIASES = {"input": "query", "output": "response", "expected": "reference"}
 _FIELDS = frozenset(Case.model_fields)
+_WHOLE: Mapping[str, Callable[[Case], Any]] = {"case": lambda case: case, "trace": lambda case: case.facts}
+"""Parameters that receive more than a field."""
 
 
 class Function(Evaluator):
@@ -286,7 +288,10 @@ class Function(Evaluator):
 
     def run(self, case: Case) -> Any:
         """Call the function with the fields it names."""
-        fields = {name: case if field == "case" else getattr(case, field) for name, field in self._fields.items()}
+        fields = {
+            name: _WHOLE[field](case) if field in _WHOLE else getattr(case, field)
+            for name, field in self._fields.items()
+        }
         options = {key: value for key, value in self.params.items() if key != "threshold"}
         return self.function(**fields, **options)
 
@@ -312,12 +317,12 @@ def _signature(function: UserCode, params: Mapping[str, Any]) -> tuple[dict[str,
         optional = parameter.default is not parameter.empty
         if name in params or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        if field in _FIELDS or field in ("case", "trace"):
+        if field in _FIELDS or field in _WHOLE:
             fields[name] = field
-            if not optional and field in _FIELDS:
+            if not optional and field not in _WHOLE:
                 required.append(field)
         elif not optional:
-            names = sorted(_FIELDS | {"case", "trace"})
+            names = sorted(_FIELDS | _WHOLE.keys())
             ours = COLUMNS.get(name)
             hint = f"; it is called {ours!r}" if ours else nearest(name, names) or f"; known are {', '.join(names)}"
             raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field{hint}")

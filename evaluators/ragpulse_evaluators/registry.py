@@ -23,7 +23,7 @@ from ragpulse_evaluators.evaluator import CostClass, Evaluator, Function, Scale
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.providers import as_judge
 
-FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "local", "aggregate")
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "agents", "local", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 Params = Mapping[str, Any]
 _ACCESS = ("api_base", "api_key")
@@ -118,10 +118,11 @@ class Entry:
         options: str = "",
         scale: Scale | None = None,
         threshold: bool = False,
+        needs: Iterable[str] | None = None,
     ) -> Entry:
         """The entry of a function of case fields: its keyword-only parameters are those of the evaluator.
 
-        `threshold` says whether the evaluator also takes a threshold.
+        `threshold` says whether the evaluator also takes a threshold, `needs` what a function of the whole case needs.
         """
         defaults = {p.name: p.default for p in _signature(function) if p.kind is p.KEYWORD_ONLY}
         types = {name: kind for name, kind in parameters_of(function).items() if name in defaults}
@@ -129,7 +130,7 @@ class Entry:
         @wraps(function)
         def factory(**params: Any) -> Evaluator:
             given = {name: value for name, value in (defaults | params).items() if _LATER.get(name) != value}
-            return Function(function, scale=scale or Scale(), **given)
+            return Function(function, scale=scale or Scale(), needs=needs, **given)
 
         set_keywords(factory, types | ({"threshold": float | None} if threshold else {}), defaults)
         return cls.of(factory(), factory=factory, source=source, description=description, options=options)

@@ -128,3 +128,41 @@ def test_the_messages_of_a_span_are_the_turns_before(collector: Callable[..., Co
     assert all(case.history is None for case in plain.values())
     keys, check = ScoreKeys(), get_evaluator("citation_check")
     assert keys(units[0], found[units[0]], check) == keys(units[0], plain[units[0]], check)
+
+
+def test_the_steps_of_a_run_are_read_from_its_spans(store: EmbeddedStore) -> None:
+    """In time order with names, arguments, results and errors; a call reported twice is one; a cycle ends."""
+    units = Units(store)
+    units.unit(1)
+    rows = [
+        # span, parent, kind, name, attributes, query, response, error
+        (1, 0xAA, "agent", "helper", "{}", None, None, None),
+        (2, 1, "tool", "execute_tool search", "{}", '{"q": "x"}', "found", None),
+        (3, 2, "tool", "search", "{}", '{"q": "x"}', "found", None),  # the client of the same call
+        (4, 1, "llm", "chat gpt", "{}", None, "so", None),
+        (5, 4, "llm", "POST", "{}", None, "so", None),
+        (6, 7, "tool", "tool call", '{"gen_ai.tool.name": "book"}', None, None, "no seats"),
+        (7, 6, "chain", "loop", "{}", None, None, None),  # parents in a circle
+        (8, 1, "tool", "tool call", '{"gen_ai.tool.name": "book"}', None, None, "no seats"),
+    ]
+    for number, (span, parent, kind, name, attributes, query, response, error) in enumerate(rows, 1):
+        at = T0 + timedelta(milliseconds=number)
+        units.add("spans", trace_id=trace_id(1), span_id=span, parent_span_id=parent, start_time=at, kind=kind,
+                  name=name, attributes=attributes, status="error" if error else "ok",
+                  status_message=error)  # fmt: skip
+        if query or response:
+            units.add("contents", trace_id=trace_id(1), span_id=span, start_time=at, query=query, response=response)
+    units.save()
+    unit = Unit(trace_id(1), SPAN_ID, T0)
+    steps = cases_of(store, [unit])[unit].trace or ()
+    assert [(step.kind, step.name, step.arguments, step.result, step.error) for step in steps] == [
+        ("agent", "helper", None, None, None),
+        ("tool", "search", {"q": "x"}, "found", None),
+        ("llm", "chat gpt", None, "so", None),
+        ("tool", "book", None, None, "no seats"),
+    ]
+    assert cases_of(store, [unit], stepped=False)[unit].trace is None
+    called = cases_of(store, [unit])[unit]
+    untouched = called.model_copy(update={"trace": None})
+    assert score_key(unit, called, get_evaluator("refusal")) == score_key(unit, untouched, get_evaluator("refusal"))
+    assert score_key(unit, called, get_evaluator("steps")) != score_key(unit, untouched, get_evaluator("steps"))

@@ -263,7 +263,7 @@ def prepare(
     claims, keys = list(jobs), ScoreKeys()
     units = list(dict.fromkeys(job.unit for job, _, _ in claims))
     judged = {job.unit for job, _, each in claims if each.judge_id is not None or "history" in each.needs}
-    cases = cases_of(store, units, judged=judged)
+    cases = cases_of(store, units, judged=judged, stepped=any("trace" in each.needs for _, _, each in claims))
     works = []
     for job, run, evaluator in claims:
         pause()

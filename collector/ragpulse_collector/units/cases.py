@@ -16,7 +16,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents
 from ragpulse_collector.store.queries.documents import TraceRange
 from ragpulse_evaluators import Case, Context, Turn
-from ragpulse_evaluators.case import STORED
+from ragpulse_evaluators.case import STORED, Step
 
 _MESSAGES = 2 * documents.MAX_TURNS
 _Window = tuple[timedelta, timedelta]
@@ -52,6 +52,8 @@ _Family = dict[str, _Span]
 """The spans of a trace by id."""
 _Families = dict[str, _Family]
 _Texts = dict[tuple[str, int], tuple[str | None, str | None]]
+_Called = dict[tuple[str, int], tuple[str, str | None, str | None]]
+"""Kind, name and error of the calls in traces by trace id and span."""
 _Contexts = dict[str, list[Context | None]]
 """Contexts by span id in rank order; None stands for a context without text."""
 
@@ -62,10 +64,13 @@ def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime
     return cases_of(store, [unit]).get(unit)
 
 
-def cases_of(store: Store, units: Sequence[Unit], *, judged: Collection[Unit] | None = None) -> dict[Unit, Case]:
+def cases_of(
+    store: Store, units: Sequence[Unit], *, judged: Collection[Unit] | None = None, stepped: bool = True
+) -> dict[Unit, Case]:
     """Build the cases of many units with few reads; units without a stored span are left out.
 
-    The messages of `judged` units (None: of all) are read, too: the history where no session has earlier turns.
+    The messages of `judged` units (None: of all) are read, too: the history where no session has earlier turns; and
+    the steps of the runs where they are `stepped`.
     """
     families = _families(store, units)
     starts = [span.node.start for family in families.values() for span in family.values()]
@@ -77,15 +82,16 @@ def cases_of(store: Store, units: Sequence[Unit], *, judged: Collection[Unit] | 
     nodes = _nodes(units, families, contexts)
     alone = [unit for unit in (units if judged is None else judged) if unit.trace_id not in turns]
     said = _said_before(store, among, {unit: nodes[unit] for unit in alone if nodes.get(unit)}, texts)
+    called = _called(store, among) if stepped else {}
     built: dict[Unit, Case] = {}
     for unit in units:
         family = families.get(unit.trace_id, {})
         if unit.span_id in family:
             text = texts.get((unit.trace_id, int(unit.span_id, 16)), (None, None))
             of_trace = contexts.get(unit.trace_id, {})
-            built[unit] = _case(
-                unit, family, nodes[unit], text, of_trace, turns.get(unit.trace_id) or said.get(unit) or None
-            )
+            case = _case(unit, family, nodes[unit], text, of_trace, turns.get(unit.trace_id) or said.get(unit) or None)
+            trace = _trace(unit, nodes[unit], called, texts)
+            built[unit] = case.model_copy(update={"trace": trace}) if trace else case
     return built
 
 
@@ -191,6 +197,30 @@ def _turns(store: Store, among: TraceRange) -> dict[str, tuple[Turn, ...]]:
         trace = among.ids[number]
         turns[trace] = (*turns.get(trace, ()), Turn(query=query, response=response))
     return turns
+
+
+def _called(store: Store, among: TraceRange) -> _Called:
+    rows = documents.steps(store, among).rows
+    return {(among.ids[number], span): (kind, name, error) for number, span, kind, name, error in rows}
+
+
+def _trace(unit: Unit, nodes: Sequence[Node], called: _Called, texts: _Texts) -> tuple[Step, ...]:
+    """Return the steps below a unit in time order; a call that two libraries report, one below the other, is one."""
+    steps: list[Step] = []
+    for node in nodes:
+        place = (unit.trace_id, int(node.span_id, 16))
+        step = called.get(place)
+        above = called.get((unit.trace_id, int(node.parent_span_id, 16))) if node.parent_span_id else None
+        if step is None or node.span_id == unit.span_id or (above and _is_same(step, above)):
+            continue
+        kind, name, error = step
+        arguments, result = texts.get(place, (None, None))
+        steps.append(Step(kind=kind, name=name, arguments=arguments, result=result, error=error))
+    return tuple(steps)
+
+
+def _is_same(step: tuple[str, str | None, str | None], above: tuple[str, str | None, str | None]) -> bool:
+    return step[0] == above[0] and (step[0] == "llm" or step[1] == above[1])
 
 
 def _said_before(

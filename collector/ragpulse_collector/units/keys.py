@@ -41,4 +41,4 @@ class ScoreKeys:
         return self._digests[key]
 
 
-_FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
+_FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata", "trace"})

@@ -10,6 +10,8 @@ from pydantic import AliasChoices, Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
+from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.judged.answer import MarkReply
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import JudgeSession, Passing, Reason, Reply
 from ragpulse_evaluators.result import Outcome
@@ -30,12 +32,6 @@ class TurnVerdicts(Reply):
     turns: Annotated[list[TurnVerdict], Field(validation_alias=AliasChoices("turns", "verdicts"))]
 
 
-def session_of(case: Case) -> list[tuple[str, str]]:
-    """The whole conversation as (query, response): the turns before this one, then this one."""
-    turns = [(turn.query or "", turn.response or "") for turn in case.history or ()]
-    return [*turns, (case.query or "", case.response or "")]
-
-
 class _PerTurn(JudgedEvaluator):
     """One call; the share of turns with a yes."""
 
@@ -45,7 +41,7 @@ class _PerTurn(JudgedEvaluator):
 
     async def assess(self, case: Case, session: JudgeSession) -> Outcome:
         """Show the whole session, read a verdict for each turn."""
-        turns = session_of(case)
+        turns = [(turn.query or "", turn.response or "") for turn in case.turns]
         prompt = self.render("evaluate", case.model_copy(update={"history": None}), session=turns)
         verdicts = await session.parse(
             prompt, lambda text: _ordered(text, len(turns)), form=TurnVerdicts.form, schema=TurnVerdicts
@@ -79,7 +75,38 @@ class KnowledgeRetention(_PerTurn):
     name = "knowledge_retention"
 
 
+class _Marked(JudgedEvaluator):
+    """One call over the whole session; one mark from 1 to 5 by anchors."""
+
+    needs = frozenset({"query"})
+    parser = "mark"
+    scale = Scale(lo=1.0, hi=5.0)
+    reply_tokens = 150
+
+    async def assess(self, case: Case, session: JudgeSession) -> Outcome:
+        """Show the whole session, read the mark."""
+        turns = [(turn.query or "", turn.response or "") for turn in case.turns]
+        prompt = self.render("evaluate", case.model_copy(update={"history": None}), session=turns)
+        mark = await session.reply(prompt, MarkReply)
+        return Outcome(score=mark.score, explanation=mark.reason or None)
+
+
+class GoalCompletion(_Marked):
+    """How far did the user get what they wanted from the conversation, 1 to 5?"""
+
+    name = "goal_completion"
+
+
+class Frustration(_Marked):
+    """How frustrated does the user become in the conversation, 1 to 5?"""
+
+    name = "frustration"
+    scale = Scale(lo=1.0, hi=5.0, reverse=True)
+
+
 ENTRIES = (
     judged_entry(ConversationRelevancy, "DeepEval"),
     judged_entry(KnowledgeRetention, "DeepEval"),
+    judged_entry(GoalCompletion, "DeepEval ConversationCompleteness"),
+    judged_entry(Frustration, "TruLens; LangSmith"),
 )

@@ -264,6 +264,22 @@ def texts(store: Store, among: TraceRange) -> Rows:
     )
 
 
+_TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "mcp.tool.name", "traceloop.entity.name")
+"""Attributes of the name of a tool, in this order; else it is the name of its span."""
+
+
+def steps(store: Store, among: TraceRange) -> Rows:
+    """Rows of (number, span_id, kind, name, error) of calls of tools and models, and of agents; None for no error."""
+    named = ", ".join(f"json_extract_string(attributes, '$.\"{key}\"')" for key in _TOOL_NAMES)
+    return store.read(
+        "SELECT number, span_id, kind, CASE kind WHEN 'llm' THEN coalesce(model, name)"
+        f" WHEN 'tool' THEN coalesce({named}, replace(name, 'execute_tool ', '')) ELSE coalesce(agent, name) END,"
+        " CASE WHEN status = 'error' THEN coalesce(nullif(status_message, ''), error_type, 'error') END"
+        f" {of_traces('spans')} AND kind IN ('tool', 'llm', 'agent')",
+        among._asdict(),
+    )
+
+
 def span_attributes(store: Store, among: TraceRange, span_ids: Sequence[int]) -> Rows:
     """Rows of (number, span_id, attributes) of these spans, oldest first."""
     return store.read(
