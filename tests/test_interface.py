@@ -198,7 +198,7 @@ def test_the_evaluator_surface_is_there() -> None:
     for alias in ["feedback", "reasoning", "grade", "pass_eval", "responses", "query", "response", "contexts", "unit"]:
         assert isinstance(getattr(EvaluationResult, alias), property), alias
     assert isinstance(JudgeCall.elapsed_time, property)
-    fields = """query response second_response contexts history reference retrieved_ids relevant_ids latency_s
+    fields = """query response second_response contexts history trace reference retrieved_ids relevant_ids latency_s
         input_tokens output_tokens cost_usd trace_id metadata"""
     assert set(Case.model_fields) == set(fields.split())
 
