@@ -16,7 +16,6 @@ from ragpulse_collector.api.operations import Operations, declared
 from ragpulse_collector.api.params import Since
 from ragpulse_collector.evaluation.replay import ReplayRequest
 from ragpulse_collector.operations import figures
-from ragpulse_collector.refusals import ApiError, Invalid
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
@@ -45,11 +44,7 @@ def ask(
 ) -> Any:
     """Return the content of the JSON answer to `GET <name>`; raises a Refusal, Invalid also for wrong parameters."""
     operation = next(one for one in measures(store, clock, lead) if one.name == f"GET {name}")
-    try:
-        parsed = operation.params.parse(params)
-    except ApiError as error:
-        raise Invalid(error.message) from error
-    return plain(operation.answer_to(parsed))
+    return plain(operation.answer_to(operation.params.parse(params)))
 
 
 def replay_of(*evaluators: str, clock: datetime, since: str | None = None, **params: Any) -> ReplayRequest:

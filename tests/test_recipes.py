@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.analysis import traffic
-from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.api.operations import Operations, Refusal
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
@@ -73,7 +73,7 @@ async def test_an_operation_and_its_page() -> None:
     """The operation refuses what it does not know; the page asks it."""
     operations = Operations(recipe("An operation")["greeting"].operations)
     assert await operations.call("GET greeting", {"name": "Ann"}) == {"greeting": "Hello Ann"}
-    with pytest.raises(ApiError, match="nam"):
+    with pytest.raises(Refusal, match="nam"):
         await operations.call("GET greeting", {"nam": "Ann"})
 
     async def api(operation: str, params: Mapping[str, Any]) -> Any:

@@ -8,16 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """A wrong parameter."""
+
+    name: str
+    detail: str
 
 
 class Refusal(Exception):
-    """A request that is refused; see the subclasses."""
+    """A request that is refused. The subclasses are those with a meaning of their own."""
 
-    status: ClassVar[int] = 400
+    status: int = 400
     """The HTTP status of the answer."""
     retry_after_s: int | None = None
     """When the same request may succeed, in seconds; None: not by waiting."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: int | None = None,
+        errors: Sequence[FieldError] = (),
+        page: str = "",
+    ) -> None:
+        """`errors` name each wrong parameter; a browser is sent to `page`, if there is one."""
+        super().__init__(message)
+        self.status = status or self.status
+        self.retry_after_s = retry_after_s or self.retry_after_s
+        self.errors, self.page = tuple(errors), page
+
+    @property
+    def message(self) -> str:
+        """What is wrong, with the fix."""
+        return str(self)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
 
 
 class Invalid(Refusal, ValueError):
@@ -46,43 +78,10 @@ class Busy(Refusal):
     """The queue or the memory is full, or the disk refuses: try again in `retry_after_s` seconds."""
 
     status = 503
-    retry_after_s: int
-
-    def __init__(self, reason: str, retry_after_s: int = 1) -> None:
-        super().__init__(reason)
-        self.retry_after_s = retry_after_s
+    retry_after_s: int = 1
 
 
 class TooSlow(Refusal):
     """The answer takes longer than its time limit."""
 
     status = 504
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """A wrong parameter."""
-
-    name: str
-    detail: str
-
-
-class ApiError(Exception):
-    """An operation failed or was refused; `status` is the HTTP status, `message` says what to do.
-
-    `headers` are those of its answer: `Retry-After` with `retry_after_s`. `errors` name each wrong parameter.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        retry_after_s: int | None = None,
-        errors: Sequence[FieldError] = (),
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.errors = tuple(errors)
-        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from ragpulse._record.credentials import CARD, EMAIL, KEYS
 from ragpulse_collector.operations.trace import TraceParts
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.words.figures import interval
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.formats import TEMPLATE_FILTERS, visible
@@ -209,5 +209,5 @@ class _Fallback(Route):
 async def _missing(site: Site, request: Request) -> Response:
     """Show a person that there is no such page; the application answers a program."""
     if "text/html" in request.headers.get("accept", ""):
-        raise ApiError(404, "There is no page at this address.")
+        raise NotFound("There is no page at this address.")
     raise HTTPException(404)

@@ -25,7 +25,7 @@ from ragpulse_collector.api.http import unexpected
 from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.operations.traces import TracePage
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_collector.words.figures import count
 from ragpulse_collector.words.times import address_time, placed
 
@@ -234,7 +234,7 @@ class Site:
             except HTTPException:  # the application answers a program
                 raise
             except Exception as error:  # noqa: BLE001 - a person gets a page
-                return self.refuse(request, _as_api_error(request, error))
+                return self.refuse(request, _as_refusal(request, error))
 
         return _Page(path, endpoint, methods=["POST"] if post else ["GET"], site=self)
 
@@ -244,11 +244,11 @@ class Site:
             return ()
         try:
             answer: MonitorList = await self.api("GET monitors", {"only": "firing"})
-        except ApiError:
+        except Refusal:
             return ()
         return answer.monitors
 
-    def refuse(self, request: Request, error: ApiError) -> Response:
+    def refuse(self, request: Request, error: Refusal) -> Response:
         """Return a page that shows an error."""
         answer = self.render(request, "error.html", {"error": error}, status=error.status)
         answer.headers.update(error.headers)
@@ -277,7 +277,7 @@ class Site:
             try:
                 page = self._render(template, {**base, **await read()})
             except Exception as error:  # noqa: BLE001 - a person gets a page
-                page = self._render("error.html", {**base, "error": _as_api_error(request, error)})
+                page = self._render("error.html", {**base, "error": _as_refusal(request, error)})
             yield page[page.index(TITLE.encode()) :]
 
         return StreamingResponse(pieces(), media_type="text/html", headers=_HEADERS)
@@ -319,14 +319,15 @@ class _Page(Route):
         person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
         if not person or "GET" in (self.methods or ()):
             return await super().handle(scope, receive, send)
-        error = ApiError(405, "A form is sent to this address; there is no page to look at.")
-        error.headers["Allow"] = "POST"
-        await self._site.refuse(request, error)(scope, receive, send)
+        error = Refusal("A form is sent to this address; there is no page to look at.", status=405)
+        answer = self._site.refuse(request, error)
+        answer.headers["Allow"] = "POST"
+        await answer(scope, receive, send)
 
 
-def _as_api_error(request: Request, error: Exception) -> ApiError:
+def _as_refusal(request: Request, error: Exception) -> Refusal:
     """Return the error that a page shows; the traceback of an unexpected one goes to the log."""
-    if isinstance(error, ApiError):
+    if isinstance(error, Refusal):
         return error
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return unexpected(error)
@@ -358,19 +359,19 @@ def see_other(url: str) -> Response:
 
 
 async def read_form(request: Request) -> QueryParams:
-    """Read a url-encoded form like a query string; raises ApiError 413 and 415."""
+    """Read a url-encoded form like a query string; raises Refusal."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-        raise ApiError(415, "Send the form as application/x-www-form-urlencoded.")
+        raise Refusal("Send the form as application/x-www-form-urlencoded.", status=415)
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise ApiError(413, f"The form is larger than {MAX_FORM_BYTES // 1024} kB.")
+            raise Refusal(f"The form is larger than {MAX_FORM_BYTES // 1024} kB.", status=413)
     return QueryParams(body.decode("utf-8", "replace"))
 
 
 def segment(name: str) -> str:
-    """Return a name that can be one part of an operation's path; raises ApiError 404 for any other."""
+    """Return a name that can be one part of an operation's path; raises NotFound for any other."""
     if not name or "/" in name:
-        raise ApiError(404, "There is nothing of this name.")
+        raise NotFound("There is nothing of this name.")
     return name

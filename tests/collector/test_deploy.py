@@ -21,10 +21,11 @@ from starlette.datastructures import Headers
 from traffic import rag_trace, send
 from waiting import eventually, until
 
-from ragpulse_collector.api.guard import OPEN_PATHS, Guard, Keys, Refusal
+from ragpulse_collector.api.guard import OPEN_PATHS, Guard, Keys
 from ragpulse_collector.cli import cli
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.configuration import variables
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import CollectorSettings, Settings
 
 if TYPE_CHECKING:

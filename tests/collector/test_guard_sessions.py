@@ -8,7 +8,8 @@ import httpx
 import pytest
 from served import Served
 
-from ragpulse_collector.api.guard import Guard, Keys, Refusal
+from ragpulse_collector.api.guard import Guard, Keys
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import ApiKey, CollectorSettings
 
 KEY = ApiKey(name="ann", scopes=("read",), sha256="0" * 64)

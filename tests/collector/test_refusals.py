@@ -13,7 +13,7 @@ from ragpulse_collector.api.operations import Operation, perform
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.refusals import ApiError, Busy, Conflict, Forbidden, Invalid, NotFound, Refusal, TooSlow
+from ragpulse_collector.refusals import Busy, Conflict, Forbidden, Invalid, NotFound, Refusal, TooSlow
 from ragpulse_collector.settings import SettingsError
 from ragpulse_collector.store import Refused, StoreError
 
@@ -49,7 +49,7 @@ def raising(error: Exception) -> Callable[..., NoReturn]:
 )
 async def test_a_refusal_has_its_status_and_sentence(refusal: Refusal, status: int) -> None:
     """Whoever raises it decides; `Retry-After` is sent only where waiting helps."""
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(Refusal) as refused:
         await perform(Operation("GET x", raising(refusal)), {})
     assert (refused.value.status, refused.value.message) == (status, "write a number")
     assert refused.value.headers == ({"Retry-After": "7"} if status == 503 else {})

@@ -16,7 +16,7 @@ from stored_units import Units, create_empty, open_store
 from ragpulse_collector.analysis.query import meeting
 from ragpulse_collector.api.copies import Download
 from ragpulse_collector.api.models import TraceList
-from ragpulse_collector.api.operations import ApiError
+from ragpulse_collector.api.operations import Refusal
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.operations.traces import trace_list
 from ragpulse_collector.sampling import Rule
@@ -158,7 +158,7 @@ def test_a_users_condition_is_answered_in_the_reader_process(
 
 
 def _call(collector: Collector, operation: str, params: dict[str, Any]) -> None:
-    with contextlib.suppress(ApiError):  # such as too few scores to compare, which the store was asked for
+    with contextlib.suppress(Refusal):  # such as too few scores to compare, which the store was asked for
         answer = asyncio.run(collector.components.operations.call(operation, params))
         if isinstance(answer, Download):
             answer.discard()

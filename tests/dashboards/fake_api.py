@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound
 
 from .fake_answers import typed
 from .fake_day import EVALUATORS, NOW, hexid, iso, poison
@@ -26,7 +26,7 @@ class FakeApi(FakeTopics):
         name = f"{method.lower()}_{parts[0]}" + ("" if len(parts) == 1 else "_one")
         answer: Callable[..., Any] | None = getattr(self, name, None)
         if answer is None:
-            raise ApiError(404, f"No operation {operation}.")
+            raise NotFound(f"No operation {operation}.")
         found = answer(params) if len(parts) == 1 else answer(parts[1], params, *parts[2:])
         return typed(operation, poison(found) if self.hostile else found)
 
@@ -113,7 +113,7 @@ class FakeApi(FakeTopics):
     def get_rules_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The prediction for a rule."""
         if "drop" in str(params.get("where")):
-            raise ApiError(400, "`where` must be one SQL boolean: unexpected 'drop'.")
+            raise Invalid("`where` must be one SQL boolean: unexpected 'drop'.")
         return {
             "traces_per_day": 1290,
             "selected_per_day": 1290 * params["rate"],
@@ -170,7 +170,7 @@ class FakeApi(FakeTopics):
         for run in self.get_replays({})["replays"]:
             if run["run_id"] == run_id:
                 return {**run, "status": "cancelled"} if cancelled else dict(run)
-        raise ApiError(404, "There is no such run.")
+        raise NotFound("There is no such run.")
 
     def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One firing, one fine."""
@@ -240,7 +240,7 @@ class FakeApi(FakeTopics):
     def get_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Three questions, one of them a formula, one that failed."""
         if self.empty or name != "bad ones":
-            raise ApiError(404, f"there is no dataset {name!r}")
+            raise NotFound(f"there is no dataset {name!r}")
         rows = [
             dict(row, response=None if number == 2 else row["response"]) for number, row in enumerate(self.rows[:3])
         ]
@@ -376,7 +376,7 @@ class FakeApi(FakeTopics):
     def put_rules_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Rules of the file are read-only."""
         if name == "nightly":
-            raise ApiError(409, "`nightly` is defined in ragpulse.toml: change it there.")
+            raise Conflict("`nightly` is defined in ragpulse.toml: change it there.")
         return {"ok": True}
 
     delete_rules_one = put_rules_one
@@ -415,7 +415,7 @@ class FakeApi(FakeTopics):
     def post_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Kept, unless the condition is none."""
         if params["condition"] in ("< ", "<"):
-            raise ApiError(400, "condition '<': write '< 0.85', '> 3000', 'change' or 'no data'")
+            raise Invalid("condition '<': write '< 0.85', '> 3000', 'change' or 'no data'")
         given = {name: params[name] for name in ("name", "metric", "condition")}
         return {
             **given, "notify": [], "min_n": 0, "group_by": [], "where": None, "window": "1h", "baseline": "7d",

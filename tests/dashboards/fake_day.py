@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.zones import DAYS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -86,7 +86,7 @@ def moment_of(value: Any, default: datetime) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise ApiError(400, f"`from` is neither a time nor like -24h: {text}") from None
+        raise Invalid(f"`from` is neither a time nor like -24h: {text}") from None
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound
 
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
@@ -355,7 +355,7 @@ class FakeFigures(FakeTraces):
     def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """v7 is worse than v6; variants do not differ enough."""
         if "none" in str(params["b"]):
-            raise ApiError(404, f"{params['b']}: no scores of groundedness in this window")
+            raise NotFound(f"{params['b']}: no scores of groundedness in this window")
         small = str(params["a"]).startswith("variant")
         evaluators = "@" in str(params["a"]) or str(params["a"]).startswith("judge:")
         flips = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound
 
 from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
 
@@ -154,7 +154,7 @@ class FakeTraces:
         """A session with its turns, the first one first."""
         turns = [row for row in reversed(self.rows) if name.endswith(row["session_id"])]
         if not turns:
-            raise ApiError(404, f"no session {name!r}")
+            raise NotFound(f"no session {name!r}")
         figures = self._session(name)
         for of_list in ("failing", "worst_score", "query"):
             del figures[of_list]
@@ -187,7 +187,7 @@ class FakeTraces:
         """One trace with everything on its page, or its pytest case."""
         index = next((number for number, row in enumerate(self.rows) if row["trace_id"] == trace_id), None)
         if index is None:
-            raise ApiError(404, "No trace has this id; it may have been pruned after 30 days.")
+            raise NotFound("No trace has this id; it may have been pruned after 30 days.")
         row = self.rows[index]
         if rest == ("html",):
             return {"filename": f"trace-{trace_id[:12]}.html", "text": "<!doctype html><title>Trace</title>"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import TooSlow
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -97,7 +97,7 @@ def test_a_chart_that_cannot_be_read_hides_no_alert() -> None:
 
     class Slow(FakeApi):
         def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
-            raise ApiError(504, "the query took longer than 30 s")
+            raise TooSlow("the query took longer than 30 s")
 
     html = unescape(client(Slow()).get("/alerts").text)
     firing = html.partition(">quality</h2>")[2].partition("</article>")[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid
 
 from .fake_api import FakeApi
 from .reading import client, text_of
@@ -79,9 +79,9 @@ def test_a_replay_without_a_judge_offers_one() -> None:
     class Judgeless(FakeApi):
         def post_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
             if not params.get("judge"):
-                raise ApiError(400, f"{params['evaluators'][0]} needs a judge: name one with --judge")
+                raise Invalid(f"{params['evaluators'][0]} needs a judge: name one with --judge")
             if params.get("where") == "no":
-                raise ApiError(400, "no such column: no")
+                raise Invalid("no such column: no")
             return super().post_replays(params)
 
     api, form = Judgeless(), {"evaluators": "faithfulness", "since": "7d", "max_usd": "2", "where": "", "judge": " "}

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ragpulse_collector.api.headers import CONTENT_SECURITY_POLICY
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.words.figures import by_unit, estimate, interval
 from ragpulse_dashboards import routes
 
@@ -96,7 +96,7 @@ def test_a_bad_condition_keeps_its_text(path: str) -> None:
     class Refusing(FakeApi):
         async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
             if params.get("where"):
-                raise ApiError(400, "where: unexpected 'and'")
+                raise Invalid("where: unexpected 'and'")
             return await super().__call__(operation, params)
 
     response = client(Refusing()).get(f"{path}?where=latency_ms+>+and&model=gpt-5-mini")

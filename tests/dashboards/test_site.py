@@ -7,11 +7,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_dashboards.mount import environment, load_assets
 from ragpulse_dashboards.site import Site
 
-ERROR = {"error": ApiError(404, "Nothing of <this> name.")}
+ERROR = {"error": NotFound("Nothing of <this> name.")}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ async def test_the_head_goes_out_before_the_content_is_read(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(ApiError(503, "Busy for a moment."), b"Busy for a moment."), (KeyError("t"), b"its log has the reason.")],
+    [(Refusal("Busy for a moment.", status=503), b"Busy for a moment."), (KeyError("t"), b"its log has the reason.")],
 )
 async def test_a_failure_after_the_head_is_told_on_the_page(site: Site, error: Exception, told: bytes) -> None:
     """What goes wrong while the content is read takes the content's place, also what nobody foresaw."""

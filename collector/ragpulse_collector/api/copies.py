@@ -44,7 +44,7 @@ class Copies:
     def make(self, write: Callable[[Path], Path], media_type: str) -> Download:
         """Return the file that `write` makes in a folder of its own; raises Busy, CannotWrite."""
         if not self._slots.acquire(blocking=False):
-            raise Busy(f"{MAX_COPIES} snapshots and exports are being made or sent: try again later", 10)
+            raise Busy(f"{MAX_COPIES} snapshots and exports are being made or sent: try again later", retry_after_s=10)
         download = Download(self._folder / f"answer-{uuid4().hex}", self._slots, media_type)
         try:
             make_private(download.path)

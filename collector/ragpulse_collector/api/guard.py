@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragpulse_collector.api.http import MEDIA_TYPE, problem
+from ragpulse_collector.refusals import Forbidden, Refusal
 from ragpulse_collector.settings import BINDING, ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
 from ragpulse_evaluators.judges.protocol import is_loopback
@@ -106,14 +107,6 @@ _ADMIN_PAGES = frozenset({"/replays/bill"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Refusal(Exception):
-    """A request that may not pass; a browser is redirected to `page`, if there is one."""
-
-    def __init__(self, status: int, message: str, *, page: str = "") -> None:
-        super().__init__(message)
-        self.status, self.message, self.page = status, message, page
-
-
 class Keys:
     """The keys in force, and browser sessions opened with them: in memory, so a restart asks for the key again."""
 
@@ -191,7 +184,7 @@ class Guard:
         """
         reason = refused_page(method, path, headers, senders=self.settings.allowed_origins, own=self._public_origin)
         if reason is not None:
-            raise Refusal(403, reason)
+            raise Forbidden(reason)
         if path in OPEN_PATHS:
             return None
         key = self.key_of(headers)
@@ -200,13 +193,12 @@ class Guard:
             return key
         if key is None:
             reason = "this API key is not valid here" if "authorization" in headers else "an API key is needed"
-            raise Refusal(401, f"{reason}: Authorization: Bearer <key>", page="/login")
+            raise Refusal(f"{reason}: Authorization: Bearer <key>", status=401, page="/login")
         if not path.startswith(API):
             scope = scope_of(method, path)
             require(scope, self._granted(key), name=key.name)
             if key.binding and scope != "ingest":
-                raise Refusal(
-                    403,
+                raise Forbidden(
                     f"the key {key.name!r} is bound to services or environments: it reads over the API only"
                     " (traces, metrics, exemplars, documents, check); pages need a key that is not bound",
                 )
@@ -231,7 +223,7 @@ class Guard:
         host = _host_name(headers.get("host", ""))
         if is_loopback(host) or host in self._hosts or key is not None:
             return
-        raise Refusal(403, f"unexpected Host {host!r}: add it to [collector] allowed_hosts")
+        raise Forbidden(f"unexpected Host {host!r}: add it to [collector] allowed_hosts")
 
 
 def scope_of(method: str, path: str) -> KeyScope:
@@ -244,9 +236,9 @@ def scope_of(method: str, path: str) -> KeyScope:
 
 
 def require(scope: KeyScope, granted: Set[KeyScope], *, name: str | None) -> None:
-    """Check that a request has a scope; raises Refusal."""
+    """Check that a request has a scope; raises Forbidden."""
     if scope not in granted:
-        raise Refusal(403, f"the key {name!r} lacks the scope {scope!r}", page=f"/login?lacks={scope}")
+        raise Forbidden(f"the key {name!r} lacks the scope {scope!r}", page=f"/login?lacks={scope}")
 
 
 def _basic_password(token: str) -> str:

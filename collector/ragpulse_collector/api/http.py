@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ragpulse_collector.refusals import ApiError, FieldError
+from ragpulse_collector.refusals import FieldError, Refusal
 from ragpulse_collector.store.connection import is_short_of_memory
 
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -115,18 +115,18 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 def json_response(content: Any) -> Response:
-    """Answer JSON; raises ApiError 413 for an answer that is too large."""
+    """Answer JSON; raises Refusal for an answer that is too large."""
     body = dump(content)
     if len(body) > MAX_ANSWER_BYTES:
-        raise ApiError(
-            413,
+        raise Refusal(
             f"the answer has {len(body):,} bytes, at most {MAX_ANSWER_BYTES:,} are sent: narrow it with from, to, a "
             "filter or limit, or write a file with `ragpulse export`",
+            status=413,
         )
     return Response(body, headers=NO_STORE, media_type="application/json")
 
 
-def refusal(request: Request, error: ApiError) -> Response:
+def refusal(request: Request, error: Refusal) -> Response:
     """Answer an error of an operation."""
     return _problem(request, error.status, error.message, error.headers, error.errors)
 
@@ -135,14 +135,14 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """A disk that is full, read-only or failing: not a bug of ours."""
 
 
-def unexpected(error: Exception) -> ApiError:
+def unexpected(error: Exception) -> Refusal:
     """Return the answer to an error that is no refusal: 503 where disk or memory is at fault, 500 for a bug."""
     if isinstance(error, OSError) and error.errno in _DISK:
-        return ApiError(503, f"the disk refuses: {error.strerror}", retry_after_s=10)
+        return Refusal(f"the disk refuses: {error.strerror}", retry_after_s=10, status=503)
     if is_short_of_memory(error):
         sentence = "the collector has too little memory for this: ask again, for a shorter time, or raise its limit"
-        return ApiError(503, sentence, retry_after_s=10)
-    return ApiError(500, "the collector failed to answer; its log has the reason")
+        return Refusal(sentence, retry_after_s=10, status=503)
+    return Refusal("the collector failed to answer; its log has the reason", status=500)
 
 
 def http_refusal(request: Request, error: HTTPException) -> Response:

@@ -24,12 +24,11 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.copies import Download
-from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
+from ragpulse_collector.api.guard import ACTOR, GRANTED, require
 from ragpulse_collector.api.http import MEDIA_TYPE, Problem, json_response, plain, refusal, unexpected
 from ragpulse_collector.api.params import Caller, Named, Params, Values, is_params, model_of
 from ragpulse_collector.interface import Command, Tool
-from ragpulse_collector.refusals import ApiError
-from ragpulse_collector.refusals import Refusal as Refused
+from ragpulse_collector.refusals import Forbidden, Invalid, NotFound, Refusal
 from ragpulse_collector.settings import BINDING, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,31 +186,31 @@ class Operations:
         return iter(self._operations)
 
     async def call(self, operation: str, params: Values, caller: Caller | None = None) -> Any:
-        """Run `"GET traces/abc"` and return its answer; raises ApiError."""
+        """Run `"GET traces/abc"` and return its answer; raises Refusal."""
         for candidate, pattern in self._patterns:
             if match := pattern.match(operation):
                 answer = await perform(candidate, {**params, **match.groupdict()}, caller)
                 return answer if is_dataclass(answer) or isinstance(answer, Download) else plain(answer)
-        raise ApiError(404, f"no operation {operation!r}")
+        raise NotFound(f"no operation {operation!r}")
 
 
 _FILES = (Download, Response)
 
 
 async def perform(operation: Operation, values: Values, caller: Caller | None = None) -> Any:
-    """Read the parameters and run an operation off the event loop; every refusal becomes an ApiError.
+    """Read the parameters and run an operation off the event loop; every error that is no bug becomes a Refusal.
 
     `caller` is None within this process; the pages and HTTP have one.
     """
     if caller is not None and caller.binding is not None and not operation.bound:
-        raise ApiError(403, f"the key {caller.actor!r} is bound to services or environments: not for {operation.path}")
+        raise Forbidden(f"the key {caller.actor!r} is bound to services or environments: not for {operation.path}")
     params = operation.params.parse(values, caller)
     try:
         if caller is not None and operation.outside is not None:
             operation.outside(params)
         return await anyio.to_thread.run_sync(operation.answer_to, params)
-    except Refused as error:
-        raise ApiError(error.status, str(error), retry_after_s=error.retry_after_s) from error
+    except Refusal:
+        raise
     except Exception as error:
         known = unexpected(error)
         if known.status == 500:
@@ -246,10 +245,8 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
             accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
             caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
             return _response(await perform(operation, await _values(request), caller))
-        except ApiError as error:
-            return refusal(request, error)
         except Refusal as error:
-            return refusal(request, ApiError(error.status, error.message))
+            return refusal(request, error)
 
     return endpoint
 
@@ -276,17 +273,17 @@ async def _json_body(request: Request) -> Values:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_JSON_BYTES:
-            raise ApiError(413, f"the body is larger than {MAX_JSON_BYTES} bytes")
+            raise Refusal(f"the body is larger than {MAX_JSON_BYTES} bytes", status=413)
     if not body and content_type in ("", "application/json"):
         return {}
     if content_type != "application/json":
-        raise ApiError(415, "send JSON with Content-Type: application/json")
+        raise Refusal("send JSON with Content-Type: application/json", status=415)
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"the body is not JSON: {error}") from error
+        raise Invalid(f"the body is not JSON: {error}") from error
     if not isinstance(parsed, dict):
-        raise ApiError(400, "the body must be a JSON object")
+        raise Invalid("the body must be a JSON object")
     return parsed
 
 

@@ -30,7 +30,7 @@ from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.interface import unknown_parameter
-from ragpulse_collector.refusals import ApiError, FieldError, Invalid
+from ragpulse_collector.refusals import FieldError, Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.settings.zones import ZoneName
 from ragpulse_collector.zones import DAYS, Day
@@ -82,7 +82,7 @@ class Params(BaseModel):
 
     @classmethod
     def parse(cls, values: Values, caller: Caller | None = None) -> Self:
-        """Return the typed parameters; null and empty text count as absent. Raises ApiError 400."""
+        """Return the typed parameters; null and empty text count as absent. Raises Invalid."""
         values = _with_metadata(values, cls.names())
         _refuse_unknown(cls, values)
         try:
@@ -168,8 +168,8 @@ def _refuse_unknown(model: type[Params], values: Values) -> None:
         raise _refusal(errors)
 
 
-def _refusal(errors: Sequence[FieldError]) -> ApiError:
-    return ApiError(400, "; ".join(error.detail for error in errors), errors=errors)
+def _refusal(errors: Sequence[FieldError]) -> Invalid:
+    return Invalid("; ".join(error.detail for error in errors), errors=errors)
 
 
 def _sentence(error: ErrorDetails) -> str:

@@ -38,7 +38,7 @@ from ragpulse_collector.api.pages import pages
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.api.status import VERSION, ExportedQuality, render
 from ragpulse_collector.otlp.intake import Counters, Flight
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.health import probe
@@ -118,7 +118,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     return http.refusal(request, http.unexpected(error))
 
 
-_HANDLERS: dict[Any, Any] = {Exception: _unexpected, ApiError: http.refusal, HTTPException: http.http_refusal}
+_HANDLERS: dict[Any, Any] = {Exception: _unexpected, Refusal: http.refusal, HTTPException: http.http_refusal}
 
 
 class Probe:

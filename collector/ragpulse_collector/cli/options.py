@@ -48,12 +48,8 @@ class _File(click.Path):
 FILE = _File(dir_okay=False)
 
 
-class Failure(Exception):
-    """A command could not do its work: one line, the fix included; `errors` name wrong parameters of an operation."""
-
-    def __init__(self, text: str, errors: Sequence[Any] = ()) -> None:
-        super().__init__(text)
-        self.errors = errors
+class Failure(Refusal):
+    """A command could not do its work: one line, the fix included."""
 
 
 def _usage(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -76,10 +72,9 @@ def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any)
 def refusals() -> tuple[type[Exception], ...]:
     """Return the errors that say in one sentence what is wrong and how to fix it; imported when there is one."""
     from ragpulse_collector.client import ClientError
-    from ragpulse_collector.refusals import Refusal
     from ragpulse_evaluators.errors import EvaluatorError
 
-    return Failure, Refusal, EvaluatorError, ClientError, OSError
+    return Refusal, EvaluatorError, ClientError, OSError
 
 
 def sentence(error: Exception) -> str:
@@ -133,7 +128,7 @@ class Source(NamedTuple):
             try:
                 return client.call(operation, params)
             except ClientError as error:
-                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}", error.errors) from error
+                raise Failure(f"{error}{_HINTS.get(error.status or 0, '')}", errors=error.errors) from error
 
         return ask
 
@@ -284,13 +279,13 @@ def asker_of(operations: Operations) -> Ask:
     """Return the function that answers operations in this process."""
     from ragpulse_collector.api.copies import Download
     from ragpulse_collector.api.http import plain
-    from ragpulse_collector.refusals import ApiError
+    from ragpulse_collector.refusals import Refusal
 
     def ask(operation: str, params: Json) -> Any:
         try:
             answer = asyncio.run(operations.call(operation, params))
             return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
-        except ApiError as error:
+        except Refusal as error:
             raise Failure(error.message, error.errors) from error
 
     return ask

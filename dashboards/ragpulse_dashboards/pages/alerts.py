@@ -24,7 +24,7 @@ from ragpulse_collector.monitoring.listing import (
     MonitorPreview,
     ShownMonitor,
 )
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_collector.words.figures import by_unit, unit_of
 from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
@@ -129,7 +129,7 @@ async def _around(site: Site, card: Card) -> MetricSeries | None:
     named = {"name": monitor.metric, "where": monitor.where, **event.group}
     try:
         around: MetricSeries = await site.api("GET metrics", {k: v for k, v in (named | span).items() if v is not None})
-    except ApiError:  # its `where` may take too long: the other monitors are shown all the same
+    except Refusal:  # its `where` may take too long: the other monitors are shown all the same
         return None
     return around
 
@@ -219,7 +219,7 @@ async def edit(site: Site, request: Request) -> Response:
 def _existing(monitors: Sequence[ShownMonitor], name: str) -> Draft:
     monitor = next((monitor for monitor in monitors if monitor.name == name), None)
     if monitor is None or monitor.source != "api":
-        raise ApiError(404, "There is no monitor of this name that can be changed here.")
+        raise NotFound("There is no monitor of this name that can be changed here.")
     return Draft(
         name=monitor.name,
         metric=monitor.metric,
@@ -303,7 +303,7 @@ async def preview(site: Site, request: Request) -> Response:
     try:
         answer: MonitorPreview = await site.api("GET monitors/preview", draft.params)
         week: MetricSeries = await site.api("GET metrics", {name: value for name, value in asked.items() if value})
-    except ApiError as error:
+    except Refusal as error:
         return site.render(request, "alert_preview.html", {"problem": error.message})
     return site.render(request, "alert_preview.html", {"preview": answer, "week": week, "draft": draft})
 
@@ -316,7 +316,7 @@ async def save(site: Site, request: Request) -> Response:
     operation = f"PUT monitors/{segment(existing)}" if existing else "POST monitors"
     try:
         await site.api(operation, draft.params)
-    except ApiError as error:
+    except Refusal as error:
         if error.status not in (400, 409):
             raise
         answer: MonitorList = await site.api("GET monitors", {})
@@ -335,7 +335,7 @@ async def act(site: Site, request: Request) -> Response:
         "delete": (f"DELETE monitors/{name}", {}),
     }
     if action not in calls:
-        raise ApiError(404, "A monitor can be tested, muted or deleted.")
+        raise NotFound("A monitor can be tested, muted or deleted.")
     answer = await site.api(*calls[action])
     done = _tested(answer) if action == "test" else action
     return see_other(link("/alerts", {"done": done, "name": name}))
@@ -343,5 +343,5 @@ async def act(site: Site, request: Request) -> Response:
 
 def _tested(sent: AlertSent) -> str:
     if not sent.ok:
-        raise ApiError(502, f"The test message was not delivered; {sent.delivery}")
+        raise Refusal(f"The test message was not delivered; {sent.delivery}", status=502)
     return "test" if sent.delivery else "unsent"

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.operations.datasets import Dataset, DatasetFilled, DatasetList
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.formats import urlencode
@@ -102,7 +102,7 @@ async def download(site: Site, request: Request) -> Response:
     """Send one file: JSON lines as `ragpulse freeze` writes them, CSV, or a test."""
     name, kind = segment(request.path_params["name"]), request.path_params["kind"]
     if kind not in KINDS:
-        raise ApiError(404, "A dataset can be downloaded as jsonl, csv or py.")
+        raise NotFound("A dataset can be downloaded as jsonl, csv or py.")
     found: Dataset = await site.api(f"GET datasets/{name}", {})
     safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
     filename = f"{'test_' if kind == 'py' else ''}{safe}.{kind}"

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from ragpulse_collector.evaluation.drift import Watched
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.operations.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
 __all__ = ["routes"]
@@ -70,7 +70,7 @@ async def check_drift(site: Site, request: Request) -> Response:
     """Freeze judged answers, or judge the frozen ones again."""
     action = request.path_params["action"]
     if action not in DRIFT:
-        raise ApiError(404, "Judged answers can be frozen, or judged again.")
+        raise NotFound("Judged answers can be frozen, or judged again.")
     form = await read_form(request)
     await site.api(DRIFT[action], {"evaluator": form.get("evaluator", "")})
     return see_other("/evaluators#drift-h")
@@ -87,7 +87,7 @@ async def _rule(site: Site, name: str) -> "RuleInForce":
     answer: RuleList = await site.api("GET rules", {})
     rule = next((rule for rule in answer.rules if rule.name == name), None)
     if rule is None:
-        raise ApiError(404, "There is no rule of this name; it may have been deleted.")
+        raise NotFound("There is no rule of this name; it may have been deleted.")
     return rule
 
 
@@ -125,7 +125,7 @@ async def edit(site: Site, request: Request) -> Response:
 
 
 def _rule_in(form: QueryParams) -> RuleForm:
-    """Return the rule of form fields; raises ApiError 400."""
+    """Return the rule of form fields; raises Invalid."""
     strata = list[dict[str, str | float]]()
     for number in range(STRATA * 4):
         where = form.get(f"stratum_where_{number}", "").strip()
@@ -134,7 +134,7 @@ def _rule_in(form: QueryParams) -> RuleForm:
             strata.append({"where": where, "rate": rate})
     evaluators = form.getlist("evaluators")
     if not evaluators:
-        raise ApiError(400, "Choose at least one evaluator.")
+        raise Invalid("Choose at least one evaluator.")
     return RuleForm(
         name=form.get("name", "").strip(),
         evaluators=evaluators,
@@ -152,7 +152,7 @@ def _rate(text: str, field: str) -> float:
     except ValueError:
         rate = -1.0
     if not 0 <= rate <= 1:
-        raise ApiError(400, f"{field} must be a number from 0 to 1, such as 0.05.")
+        raise Invalid(f"{field} must be a number from 0 to 1, such as 0.05.")
     return rate
 
 
@@ -162,7 +162,7 @@ async def preview(site: Site, request: Request) -> Response:
     try:
         rule = _rule_in(form)
         answer: RulePreview = await site.api("GET rules/preview", {**rule.params(), "name": rule.name or "preview"})
-    except ApiError as error:
+    except Refusal as error:
         return site.render(request, "rule_preview.html", {"problem": error.message})
     return site.render(request, "rule_preview.html", {"preview": answer, "rule": rule, "form": form})
 

@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.evaluation.budget import Bill
 from ragpulse_collector.evaluation.replay import ReplayList, ReplayProgress
 from ragpulse_collector.operations.rules import EvaluatorList
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_collector.words.figures import judge_name
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_form, read_view, see_other
 
@@ -52,7 +52,7 @@ async def replays(site: Site, request: Request) -> Response:
     return await _form(site, request, request.query_params)
 
 
-async def _form(site: Site, request: Request, query: QueryParams, problem: ApiError | None = None) -> Response:
+async def _form(site: Site, request: Request, query: QueryParams, problem: Refusal | None = None) -> Response:
     """Show the form with its fields filled, what is wrong with them, and the runs."""
     answer: ReplayList
     registry: EvaluatorList
@@ -68,7 +68,7 @@ async def _form(site: Site, request: Request, query: QueryParams, problem: ApiEr
     return site.render(request, "replays.html", context, status=problem.status if problem else 200)
 
 
-def _judges(runs: ReplayList, problem: ApiError | None) -> dict[str, str | list[str]]:
+def _judges(runs: ReplayList, problem: Refusal | None) -> dict[str, str | list[str]]:
     """Return judges to choose from, those of earlier runs first; where none is named, the evaluator that lacks one."""
     asked = [judge_name(run.judge) for run in runs.replays if run.judge and " at " not in run.judge]
     name, lacks, _ = (problem.message if problem else "").partition(LACKS_JUDGE)
@@ -76,10 +76,10 @@ def _judges(runs: ReplayList, problem: ApiError | None) -> dict[str, str | list[
 
 
 def _params(form: QueryParams) -> dict[str, str | float | list[str]]:
-    """Return the fields that are given, as parameters of an operation; raises ApiError 400."""
+    """Return the fields that are given, as parameters of an operation; raises Invalid."""
     texts = {name: text for name in (*FIELDS, *SELECTION) if (text := form.get(name, "").strip())}
     if "evaluators" not in texts:
-        raise ApiError(400, "Choose an evaluator to replay.")
+        raise Invalid("Choose an evaluator to replay.")
     kinds = (("limit", int), ("max_usd", float))
     numbers = {name: _number(name, kind, texts[name]) for name, kind in kinds if name in texts}
     return {**texts, "evaluators": [texts["evaluators"]], **numbers}
@@ -89,14 +89,14 @@ def _number(name: str, kind: type[int] | type[float], text: str) -> float:
     try:
         return kind(text)
     except ValueError:
-        raise ApiError(400, f"{name} must be a number.") from None
+        raise Invalid(f"{name} must be a number.") from None
 
 
 async def bill(site: Site, request: Request) -> Response:
     """Show the dry run: the number of traces and the cost."""
     try:
         answer: Bill = await site.api("POST replays", {**_params(request.query_params), "dry_run": True})
-    except ApiError as error:
+    except Refusal as error:
         offered = _judges(await site.api("GET replays", {}), error)
         return site.render(request, "bill.html", {**offered, "problem": error.message})
     return site.render(request, "bill.html", {"bill": answer})
@@ -107,7 +107,7 @@ async def start(site: Site, request: Request) -> Response:
     form = await read_form(request)
     try:
         answer: ReplayList = await site.api("POST replays", _params(form))
-    except ApiError as error:
+    except Refusal as error:
         if error.status not in (400, 409):
             raise
         return await _form(site, request, form, error)
@@ -149,7 +149,7 @@ async def act(site: Site, request: Request) -> Response:
         await site.api(f"DELETE replays/{run_id}", {})
         return see_other("/replays")
     if action not in ACTIONS:
-        raise ApiError(404, "A run can be cancelled, resumed, used, set aside or deleted.")
+        raise NotFound("A run can be cancelled, resumed, used, set aside or deleted.")
     cap = (await read_form(request)).get("max_usd", "").strip()
     await site.api(f"POST replays/{run_id}/{action}", {"max_usd": _number("max_usd", float, cap)} if cap else {})
     return see_other(f"/replays/{run_id}")
@@ -157,7 +157,7 @@ async def act(site: Site, request: Request) -> Response:
 
 def _run_id(text: str) -> str:
     if not text or not all(letter.isalnum() or letter in "-_" for letter in text):
-        raise ApiError(404, "There is no such run.")
+        raise NotFound("There is no such run.")
     return text
 
 
@@ -175,7 +175,7 @@ async def compare(site: Site, request: Request) -> Response:
         options = {name: value for name, value in (("evaluator", evaluator), ("by", by)) if value}
         try:
             answer = await site.api("GET compare", {**view.params(), "a": a, "b": b, **options})
-        except ApiError as error:  # the form stays, so that another choice is one field away
+        except Refusal as error:  # the form stays, so that another choice is one field away
             problem = error
     context = {
         "view": view,

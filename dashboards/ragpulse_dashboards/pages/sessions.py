@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.operations.traces import SessionPage, SessionTurns, TracePage
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
@@ -71,7 +71,7 @@ async def user(site: Site, request: Request) -> Response:
     listed: TracePage = await site.api("GET traces", {**params, **page})
     rows = listed.traces
     if not rows:
-        raise ApiError(404, "No trace has this user. It may be past the retention.")
+        raise NotFound("No trace has this user. It may be past the retention.")
     sessions: SessionPage = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
     context = {
         "title": user_id,

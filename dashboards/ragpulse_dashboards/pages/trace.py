@@ -16,7 +16,7 @@ from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.operations.data import Queued
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.operations.trace import TextFile, TraceParts
-from ragpulse_collector.refusals import ApiError
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
 from ragpulse_collector.store.queries.traces import TraceRow
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
@@ -63,7 +63,7 @@ async def _parts(site: Site, request: Request, **params: str) -> "TraceParts":
 def _id(request: Request) -> str:
     trace_id: str = request.path_params["trace_id"]
     if len(trace_id) != 32 or not set(trace_id) <= set("0123456789abcdef"):
-        raise ApiError(404, "A trace id is 32 hexadecimal digits. Pick the trace from the list instead.")
+        raise NotFound("A trace id is 32 hexadecimal digits. Pick the trace from the list instead.")
     return trace_id
 
 
@@ -146,7 +146,7 @@ async def _span(site: Site, request: Request, span_id: str) -> "tuple[SpanWhole,
     parts = await _parts(site, request, spans=span_id)
     match = next((span for span in parts.spans if span.span_id == span_id), None)
     if match is None:
-        raise ApiError(404, "This trace has no such span. It may have been pruned.")
+        raise NotFound("This trace has no such span. It may have been pruned.")
     return cast("SpanWhole", match), cast("TraceRow", parts.trace)
 
 
@@ -206,7 +206,7 @@ async def label(site: Site, request: Request) -> Response:
     """Store a person's verdict on one evaluator of this trace."""
     form = await read_form(request)
     if form.get("verdict") not in VERDICTS:
-        raise ApiError(400, "Choose good or bad before saving the label.")
+        raise Invalid("Choose good or bad before saving the label.")
     params: dict[str, str | float] = {
         "trace_id": _id(request),
         "evaluator": form.get("evaluator") or "groundedness",
@@ -230,7 +230,7 @@ def _probability(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise ApiError(400, "label_pi is a probability: above 0, at most 1.")
+        raise Invalid("label_pi is a probability: above 0, at most 1.")
     return value
 
 

@@ -12,7 +12,7 @@ from stored_units import Units
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import Window, instant
 from ragpulse_collector.api.models import Buckets, Filters
-from ragpulse_collector.refusals import ApiError, Invalid
+from ragpulse_collector.refusals import Invalid, Refusal
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -145,7 +145,7 @@ def test_an_unknown_zone_is_refused_with_the_nearest(name: str, hint: str) -> No
     """By the parameter's name; a name is never a path."""
     with pytest.raises(Invalid, match="no time zone"):
         zone_of(name)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(Refusal) as refused:
         Buckets.parse({"tz": name})
     assert refused.value.status == 400
     assert refused.value.message.startswith("tz: no time zone")

@@ -28,7 +28,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.operations import judges
-from ragpulse_collector.refusals import ApiError, Conflict, NotFound
+from ragpulse_collector.refusals import Conflict, NotFound, Refusal
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
@@ -132,7 +132,7 @@ def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
     with pytest.raises(NotFound, match="no frozen set"):
         one.run("mine")
     draft = next(one for one in declared(judges) if one.name == "POST drift/anchors")
-    with pytest.raises(ApiError, match="evaluator is missing"):
+    with pytest.raises(Refusal, match="evaluator is missing"):
         draft.params.parse({})
     assert plain(one.watched()) == {"watched": [], "every": None}
 

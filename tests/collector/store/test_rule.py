@@ -10,7 +10,7 @@ import pytest
 
 from ragpulse_collector.api.drafts import RuleDraft
 from ragpulse_collector.operations.rules import RuleInForce
-from ragpulse_collector.refusals import ApiError, NotFound
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler
 from ragpulse_collector.sampling.rules import RuleSet
 from ragpulse_collector.settings import RuleSettings, Stratum
@@ -183,6 +183,6 @@ def test_a_request_is_a_rule(values: dict[str, Any], rule: dict[str, Any]) -> No
 )
 def test_a_wrong_request_for_a_rule_is_refused_by_name(values: dict[str, Any], said: str) -> None:
     """Limits are those of the file."""
-    with pytest.raises(ApiError, match=said) as refused:
+    with pytest.raises(Refusal, match=said) as refused:
         RuleDraft.parse({"name": "r", "rate": 0.5} | values)
     assert refused.value.status == 400
