@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode, urlsplit
 
 from ragpulse_collector.interface import Signature, signatures
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import FieldError, Invalid
 from ragpulse_evaluators.errors import nearest
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class ClientError(Exception):
     def __init__(self, message: str, status: int | None = None, errors: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(message)
         self.status = status
-        self.errors = errors
-        """The wrong parameters, each with `name` and `detail`."""
+        self.errors = [FieldError(**one) for one in errors]
+        """The wrong parameters."""
 
 
 class Query:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, Json, Source, json_option, option, source
+from ragpulse_collector.cli.options import Ask, Json, Source, json_option, option, source
 from ragpulse_collector.cli.tables import print_json, show
 from ragpulse_collector.interface import Signature, signatures, unknown_parameter
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, Refusal
 
 _TYPES = {"integer": "INTEGER", "number": "FLOAT"}
 _IGNORED = "Ignored: "
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
         """Ask the operation; a wrong parameter is a usage error."""
         try:
             answer: Json = self.ask(self.address, self.params)
-        except Failure as error:
+        except Refusal as error:
             raise (click.UsageError(str(error)) if error.errors else error) from error
         return answer
 

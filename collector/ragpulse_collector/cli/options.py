@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ragpulse_collector.interface import age, since_time
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, Refusal
 from ragpulse_collector.zones import DAYS
 
 if TYPE_CHECKING:
@@ -279,14 +279,10 @@ def asker_of(operations: Operations) -> Ask:
     """Return the function that answers operations in this process."""
     from ragpulse_collector.api.copies import Download
     from ragpulse_collector.api.http import plain
-    from ragpulse_collector.refusals import Refusal
 
     def ask(operation: str, params: Json) -> Any:
-        try:
-            answer = asyncio.run(operations.call(operation, params))
-            return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
-        except Refusal as error:
-            raise Failure(error.message, error.errors) from error
+        answer = asyncio.run(operations.call(operation, params))
+        return answer if isinstance(answer, Download) else plain(answer)  # as a collector answers
 
     return ask
 
