@@ -89,7 +89,8 @@ class Signature:
         params = {name.removesuffix("_"): value for name, value in values.items() if value not in (None, (), "")}
         if "since" in params and "from" in self.parameters:
             given = params.pop("since")
-            params["from"] = [age(str(one)) for one in given] if isinstance(given, list | tuple) else age(str(given))
+            since = [age(str(one)) for one in given] if isinstance(given, list | tuple) else age(str(given))
+            params.setdefault("from", since)
         address = self.name
         for name in re.findall(r"\{(\w+)\}", self.name):
             value = str(params.pop(name, ""))

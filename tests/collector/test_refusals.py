@@ -42,7 +42,7 @@ def raising(error: Exception) -> Callable[..., NoReturn]:
         (Forbidden("write a number"), 403),
         (NotFound("write a number"), 404),
         (Conflict("write a number"), 409),
-        (Busy("write a number", 7), 503),
+        (Busy("write a number", retry_after_s=7), 503),
         (TooSlow("write a number"), 504),
     ],
     ids=lambda value: type(value).__name__,
