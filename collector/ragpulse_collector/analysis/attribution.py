@@ -10,14 +10,16 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
+from ragpulse_collector.analysis.traffic import by_user
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, KEPT, MOMENTS
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.views import UNCLEAR
-from ragpulse_evaluators.statistics import Estimate, Moments
+from ragpulse_evaluators.statistics import Interval, Moments, minus
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
 """Evaluators of whether an answer is supported, the most trusted first: read where the leading one has no verdict."""
@@ -25,16 +27,35 @@ RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators of whether an answer answers the question."""
 
 
-def cost_of_good(cost: float | None, answered: int, share: Estimate | None) -> Uncertain | None:
-    """Return the cost of a good answer with its interval; None where cost or quality is unknown.
+def cost_of_good(cost: Interval, answered: Interval, share: Interval) -> Uncertain | None:
+    """Return the cost of a good answer with its interval; None where no answer is known to be good.
 
-    The cost is counted, failed requests too: these are no good answers (`answered` leaves them out). The interval is
-    that of the share of good answers, inverted.
+    `cost` is that of a request, failed ones too: these are no good answers, `answered` is the share of the others. The
+    intervals are joined as logarithms, since errors of a quotient are relative.
     """
-    if cost is None or share is None or not answered or share.estimate <= 0:
+    if min(cost.value, answered.value, share.value) <= 0.0:
         return None
-    lo, hi = (cost / (answered * end) if end else math.inf for end in (share.hi, share.lo))
-    return Uncertain(value=cost / (answered * share.estimate), lo=lo, hi=None if math.isinf(hi) else hi)
+    log = minus(minus(_log(cost), _log(answered)), _log(share))
+    hi = None if math.isinf(log.hi) else math.exp(log.hi)
+    return Uncertain(value=math.exp(log.value), lo=math.exp(log.lo), hi=hi)
+
+
+def _log(one: Interval) -> Interval:
+    return Interval(*(math.log(end) if end > 0.0 else -math.inf for end in (one.value, one.lo, one.hi)))
+
+
+def mean_cost(store: Store, window: Window, filters: Filter) -> Interval | None:
+    """Return the cost of a request with its interval, of those whose cost is known; the requests of a user are alike.
+
+    None where fewer than five users show how it varies.
+    """
+    source = (
+        f"SELECT *, 0 AS whole, {KEPT} AS pi, cost_usd AS y FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND cost_usd IS NOT NULL"
+    )
+    for mean in by_user(store, source, ("whole",), {**window.parameters, **filters.parameters}).values():
+        return Interval.of(mean.moments.estimate(bounds=None)) if mean.moments else None
+    return None
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
@@ -52,36 +73,41 @@ def good_by(available: Sequence[str], lead: str) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def good_share(store: Store, window: Window, filters: Filter, available: Sequence[str], lead: str) -> Estimate | None:
+def good_share(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket], lead: str) -> Interval | None:
     """Return the estimated share of good answers, which pass both evaluators; the smaller pi counts.
 
-    None without an evaluator of whether an answer is supported.
+    The interval holds whatever the unclear and missing verdicts are. `buckets` are those of all evaluators. None
+    without an evaluator of whether an answer is supported.
     """
-    names = good_by(available, lead)
+    names = good_by([bucket.evaluator for bucket in buckets], lead)
     if not names or names[0] not in (lead, *FAITHFUL):
         return None
-    first = sample_of(store, names[0], window.parameters, filters)
-    good, join_sql, pi, parameters = _GOOD.format("a"), "", "a.pi", first.parameters
-    if len(names) == 2:
-        second = sample_of(store, names[1], window.parameters, filters, prefix="second_")
-        parameters = {**parameters, **second.parameters}
-        join_sql = (
-            f" JOIN (SELECT * FROM ({second.sql}) {_CLEAR}) b"
-            " ON hash(b.trace_id, b.span_id) = hash(a.trace_id, a.span_id)"
-        )
-        good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
-    (sums,) = store.read(
-        f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM ("
-        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster FROM (SELECT * FROM ({first.sql}) {_CLEAR}) a{join_sql})"
-        " GROUP BY ALL)",
+    samples = [sample_of(store, name, window.parameters, filters, prefix=f"of_{name}_") for name in names]
+    parameters = {name: value for sample in samples for name, value in sample.parameters.items()}
+    a, *others = (
+        f"(SELECT *, {_GOOD} AS good FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0)" for sample in samples
+    )
+    good, pi, joined = "a.good", "a.pi", f"{a} a"
+    for b in others:
+        good, pi = "a.good AND b.good", "least(a.pi, b.pi)"
+        joined += f" JOIN {b} b ON hash(b.trace_id, b.span_id) = hash(a.trace_id, a.span_id)"
+    ((unclear, *sums),) = store.read(
+        f"SELECT coalesce(sum(unclear), 0), {MOMENTS} FROM ("
+        f"SELECT cluster, sum(1 / pi) FILTER (y IS NULL) AS unclear, {CLUSTER_SUMS.format(y='y')}"
+        f" FROM (SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster FROM {joined}) GROUP BY ALL)",
         parameters,
     ).rows
     moments = Moments.of(sums)
-    return None if moments is None else moments.estimate()
+    share = Interval.of(moments.estimate()) if moments else None
+    if moments is None or share is None:
+        return None
+    newest = [current(bucket for bucket in buckets if bucket.evaluator == name) for name in names]
+    missing = unclear + max((bucket.missing.weight for bucket in newest if bucket), default=0.0)
+    lost = missing / (missing + moments.w)
+    return Interval(share.value, share.lo * (1.0 - lost), share.hi * (1.0 - lost) + lost)
 
 
-_GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"
-_CLEAR = f"WHERE status = 'ok' AND pi > 0 AND NOT {UNCLEAR}"
+_GOOD = f"CASE WHEN NOT {UNCLEAR} THEN coalesce(passing, normalized >= 0.5) END"
 
 
 FailureKind = Literal["good", "retrieval", "generation", "refusal_right", "refusal_wrong", "unknown"]

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from ragpulse_collector.analysis.answers import Place, Uncertain, extended
-from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share
+from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share, mean_cost
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
 from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
-from ragpulse_evaluators.statistics import Estimate, Interval, minus
+from ragpulse_evaluators.statistics import Interval, minus
 
 __all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
@@ -119,7 +119,7 @@ def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = Non
     rows = sum_coverage(snapshot.decided(), buckets)
     names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row.scored for row in rows)
-    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, names, lead))
+    share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, buckets, lead))
     return extended(
         RangeSummary,
         summary,
@@ -132,7 +132,7 @@ def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = Non
         others=snapshot.part("others", lambda: other_scores(snapshot.store, window.parameters, filters)),
         changes=snapshot.part("changes", lambda: changes(finer or snapshot)),
         drift=snapshot.part("drift", lambda: topics_moved(snapshot.store, snapshot.query)),
-        cost_per_good_answer=_good_cost(summary, share, good_by(names, lead)),
+        cost_per_good_answer=_good_cost(snapshot, summary, share, good_by(names, lead)),
     )
 
 
@@ -178,11 +178,22 @@ def _cost_unknown_reason(snapshot: Snapshot) -> str | None:
     return snapshot.part("cost unknown", lambda: cost_unknown_reason(snapshot.store, window, snapshot.filters))
 
 
-def _good_cost(traffic: TrafficSummary, share: Estimate | None, evaluators: Sequence[str]) -> GoodCost | None:
-    answered = round(traffic.n_traces * (1.0 - (traffic.error_rate or 0.0)))
-    known = 1.0 - (traffic.cost_unknown_share or 0.0)
-    cost = cost_of_good(traffic.cost_usd and traffic.cost_usd / known, answered, share)
-    return None if cost is None else extended(GoodCost, cost, evaluators=evaluators)
+def _good_cost(
+    snapshot: Snapshot, traffic: TrafficSummary, share: Interval | None, evaluators: Sequence[str]
+) -> GoodCost | None:
+    """Return what a good answer costs. Cost and answers are counted, but for what an upstream sampler dropped."""
+    if share is None or traffic.cost_usd is None or traffic.error_rate is None:
+        return None
+    known, answered = 1.0 - (traffic.cost_unknown_share or 0.0), 1.0 - traffic.error_rate
+    cost = traffic.cost_usd / known / traffic.n_traces
+    each, of_all = Interval(cost, cost, cost), Interval(answered, answered, answered)
+    if traffic.estimated:
+        window, filters = snapshot.window.whole, snapshot.filters
+        each = snapshot.part("cost", lambda: mean_cost(snapshot.store, window, filters)) or each
+        failing_lo, failing_hi = traffic.error_interval or (traffic.error_rate, traffic.error_rate)
+        of_all = Interval(answered, 1.0 - failing_hi, 1.0 - failing_lo)
+    found = cost_of_good(each, of_all, share)
+    return None if found is None else extended(GoodCost, found, evaluators=evaluators)
 
 
 def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:

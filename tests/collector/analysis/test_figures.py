@@ -10,11 +10,15 @@ from datetime import timedelta
 from statistics import NormalDist
 
 import pytest
+from asking import ask
 from stored_units import T0, Units
 
 from ragpulse_collector.analysis.figures import Condition, Read, readings, readings_by_bucket
-from ragpulse_collector.analysis.query import Query
+from ragpulse_collector.analysis.query import Query, having
 from ragpulse_collector.analysis.selection import Window
+from ragpulse_collector.analysis.why.cost import cost_change
+from ragpulse_collector.analysis.why.means import is_sure
+from ragpulse_collector.analysis.why.parts import BeforeAfter
 from ragpulse_collector.monitoring.measure import decide
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -119,3 +123,94 @@ def test_a_silent_window_is_a_zero_of_as_many_users(store: EmbeddedStore, each: 
     (quiet,) = readings(store, "requests", last, condition).values()
     assert quiet(0.95).hi == pytest.approx(each * 3.689, rel=0.01)
     assert decide(condition, quiet(0.95), quiet(0.8), "ok") != "firing"
+
+
+def good_cost(store: EmbeddedStore, **params: str) -> dict[str, float]:
+    """What a good answer costs, as the overview says."""
+    asked = {"from": T0, "to": T0 + timedelta(days=1), **params}
+    found: dict[str, float] = ask(store, "overview", asked, clock=lambda: T0 + timedelta(days=1))[
+        "cost_per_good_answer"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("lost", ["unclear", "error", "capped"])
+@pytest.mark.parametrize("relevant", [False, True])
+def test_unknown_answers_may_be_bad(store: EmbeddedStore, lost: str, *, relevant: bool) -> None:
+    """Of 400 answers at one cent each 120 are good, and 240 unknown: between 1.1 and 3.3 cents, with the interval."""
+    units = Units(store)
+    for number in range(400):
+        kind = ("good", "good", "good", "bad", *["unknown"] * 6)[number % 10]
+        units.unit(number, cost_usd=0.01)
+        if relevant:
+            units.decision(number, "refusal")
+            units.score(number, "refusal", 1.0)
+        units.decision(number, "groundedness", capped=lost == "capped" and kind == "unknown", reason="budget")
+        if kind != "unknown":
+            units.score(number, "groundedness", float(kind == "good"))
+        elif lost == "unclear":
+            units.score(number, "groundedness", 0.9, passing=None, label="unclear")
+        elif lost == "error":
+            units.score(number, "groundedness", None, status="error")
+    units.save()
+    cost = good_cost(store)
+    assert cost["lo"] < 0.01 * 400 / 360
+    assert cost["hi"] > 0.01 * 400 / 120
+    assert cost["hi"] < 0.06
+
+
+def test_a_good_answer_behind_an_upstream_sampler(store: EmbeddedStore) -> None:
+    """Errors and expensive requests are all kept, others one in sixteen: the interval holds the truth."""
+    units, rng, number = Units(store), random.Random(11), 0
+    for service in range(16):
+        for request in range(2400):
+            fails, passes = rng.random() < 0.03, rng.random() < 0.8
+            cost = 0.01 * math.exp(rng.gauss(0.0, 1.0))
+            kept = 1.0 if fails or cost > 0.04 else 1 / 16
+            if rng.random() >= kept:
+                continue
+            number += 1
+            facts = {"variant": f"s{service}", "upstream_pi": kept, "error": fails, "cost_usd": cost}
+            at = T0 + timedelta(seconds=request)
+            if fails:
+                units.unit(number, at=at, user_id=f"u{number}", **facts)
+            else:
+                facts["user_id"] = f"u{number}"
+                units.scored(number, "groundedness", float(passes), at=at, facts=facts, pi=kept, u=0.0)
+    units.save()
+    truth = 0.01 * math.exp(0.5) / (0.97 * 0.8)
+    found = [good_cost(store, variant=f"s{service}") for service in range(16)]
+    held = [one["lo"] <= truth <= one["hi"] for one in found]
+    assert sum(held) >= 14
+    assert all(one["hi"] / one["lo"] < 3.0 for one in found)
+
+
+@pytest.mark.parametrize("returning", [False, True])
+def test_a_quiet_cost_of_users_is_no_change(store: EmbeddedStore, *, returning: bool) -> None:
+    """Thirty users ask ten times each, some long questions, some short ones; a doubled price is seen with its part."""
+    units, rng, number = Units(store), random.Random(5), 0
+    middle = T0 + timedelta(hours=12)
+    for service in range(SERVICES):
+        for user in range(60 if returning else 30):
+            tokens = round(1000 * math.exp(rng.gauss(0.0, 1.0)))
+            begins = 24 * rng.random()
+            for _ in range(10):
+                number += 1
+                at = T0 + timedelta(hours=24 * rng.random() if returning else begins)
+                for variant, price in (
+                    (f"s{service}", 1.0),
+                    *((("dear", 1.0 + (at >= middle)),) if not service else ()),
+                ):
+                    facts = {"variant": variant, "user_id": f"u{user}", "input_tokens": tokens, "model": "m"}
+                    units.unit(number + 10**6 * (variant == "dear"), at=at, cost_usd=price * tokens / 1e6, **facts)
+    units.save()
+
+    def change(variant: str) -> BeforeAfter:
+        filters = having({"variant": [variant]})
+        return cost_change(store, Query(window=DAY, filters=filters, now=DAY.last), middle)
+
+    quiet = [change(f"s{service}").change for service in range(SERVICES)]
+    assert sum(is_sure(one.lo, one.hi) for one in quiet) <= 0.125 * SERVICES
+    parts = {part.attribute: part for part in change("dear").parts}
+    assert is_sure(parts["prices"].lo, parts["prices"].hi)
+    assert not is_sure(parts["models"].lo, parts["models"].hi)

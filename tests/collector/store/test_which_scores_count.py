@@ -270,7 +270,7 @@ SEES_ALL = {
     "queries/decisions.py": (2, "online scores; which jobs are finished"),
     "queries/health.py": (3, "work done by the evaluators"),
     "queries/trace_lists.py": (3, "online outcomes; people's scores of a session"),
-    "queries/scores.py": (9, "compare; names, money; versions that are stored; deletion"),
+    "queries/scores.py": (8, "compare; names, money; versions that are stored; deletion"),
     "queries/scored_traces.py": (1, "a page without scores of replays"),
 }
 """How often each file of the store names `raw.scores`, and why an exploratory replay matters to none of these."""
