@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,16 +52,51 @@ def test_an_attribute_of_a_dialect() -> None:
     assert sessions == [[None], ["c-7"]]
 
 
-def test_a_column_a_parameter_and_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The three walks applied to a copy of the product, which serves them; the product itself has none of the three."""
-    three = ("Add a column to the trace list", "Add a parameter to an operation", "Add a field to a page")
-    changes = {path: text for walk in three for path, text in walks.changes(walk).items()}
-    monkeypatch.setenv("PYTHONPATH", walks.copied(tmp_path / "product", changes))
+def test_an_operation_a_column_a_parameter_and_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walks applied to a copy of the product, which serves them; the product itself has none of them."""
+    pytest.importorskip("mcp")
+    product = tmp_path / "product"
+    four = (
+        "Add an operation",
+        "Add a column to the trace list",
+        "Add a parameter to an operation",
+        "Add a field to a page",
+    )
+    monkeypatch.setenv("PYTHONPATH", walks.copied(product, walks.changes(*four)))
+    (product / "docs").mkdir()
+    generator = shutil.copy(walks.ROOT / "docs" / "generate.py", product / "docs")
+    subprocess.run([sys.executable, generator], check=True, timeout=120)
     with Served(tmp_path / "new.duckdb") as changed:
         assert _looked_up(changed.url) == (["Agent", "helper"], [1], True)
+        asked = subprocess.run(
+            [sys.executable, "-c", SURFACES, changed.url], check=True, timeout=120, capture_output=True, text=True
+        )
+    *printed, told = asked.stdout.splitlines()
+    assert json.loads(told) == [[{"value": "helpdesk", "n": 2}]] * 3
+    assert any(re.match(r"helpdesk +2", line) for line in printed)
     assert "agent" not in pages.COLUMNS
     assert "min_latency_ms" not in TraceList.model_fields
     assert "Tokens read" not in (walks.ROOT / "dashboards/ragpulse_dashboards/templates/session.html").read_text()
+
+
+SURFACES = """
+import anyio, json, sys
+from mcp import Client
+from ragpulse_collector.cli import run
+from ragpulse_collector.client import connect
+from ragpulse_collector.mcp_server import BEGIN, END, server
+
+async def by_tool():
+    async with Client(server(client)) as assistant:
+        return (await assistant.call_tool("values", {"least": 2})).content[0].text
+
+client = connect(sys.argv[1])
+answers = client.call("GET values", {"least": 2}), client.values(least=2), json.loads(
+    anyio.run(by_tool).removeprefix(BEGIN).removesuffix(END))
+assert run(["values", "--least", "2", "--url", client.url]) == 0
+print(json.dumps([one["service"] for one in answers]))
+"""
+"""Asks the operation of the walk over HTTP, by the client, over MCP and on the command line."""
 
 
 def _looked_up(url: str) -> tuple[list[str], list[int], bool]:

@@ -15,13 +15,16 @@ TREES = ("sdk", "evaluators", "collector", "dashboards")
 _BLOCK = re.compile(r'^    ```(\w+) title="([^"]+)"\n(.*?)^    ```$', re.DOTALL | re.MULTILINE)
 
 
-def changes(walk: str) -> dict[str, str]:
-    """Return the files of one walk as they are after its changes, by path; new files are given whole."""
-    (section,) = re.findall(rf"^## {re.escape(walk)}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return {
-        path: applied((ROOT / path).read_text(), _dedented(block)) if kind == "diff" else _dedented(block)
-        for kind, path, block in _BLOCK.findall(section)
-    }
+def changes(*names: str) -> dict[str, str]:
+    """Return the files of these walks as they are after their changes, by path; new files are given whole."""
+    changed: dict[str, str] = {}
+    for walk in names:
+        page = PAGE.read_text()
+        (section,) = re.findall(rf"^## {re.escape(walk)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+        for kind, path, block in _BLOCK.findall(section):
+            before = changed.get(path) or (ROOT / path).read_text() if kind == "diff" else ""
+            changed[path] = applied(before, _dedented(block)) if before else _dedented(block)
+    return changed
 
 
 def _dedented(block: str) -> str:
