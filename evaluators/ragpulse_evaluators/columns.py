@@ -42,9 +42,9 @@ _LISTS = ("contexts", "retrieved_ids", "reference", *_OBJECTS)
 _ANSWERS = ("response", "reference")
 _QUOTED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ARRAY = re.compile(r"array\((.*?)(?:, dtype=\w+)?\)", re.DOTALL)
-_BESIDE_QUOTED = re.compile(rf"{_QUOTED}\s+(?=['\"])", re.DOTALL)
-_LIST_LIKE = re.compile(r"(?:\[\s*(?:['\"{]|\w+\()|array\().*[\])]", re.DOTALL)
+_ARRAY = re.compile(rf"\barray\((.*?)(?:, dtype=[^()]+)?\)|\bnp\.str_\({_QUOTED}\)", re.DOTALL)
+_BESIDE_QUOTED = re.compile(rf"{_QUOTED}\s+(?=['\"])|(?<=\d)\s+(?=[-\d][-\d\s]*\]$)", re.DOTALL)
+_LIST_LIKE = re.compile(r"(?:\[\s*(?:['\"{]|[\w.]+\()|array\().*[\])]|<\w+Array>\s*\[.*", re.DOTALL)
 """A list that somebody wrote as text; a passage may begin with `[1]` or `[Note]`."""
 
 
@@ -105,7 +105,7 @@ def _read(field: str, value: Any) -> Any:
 def _written(field: str, text: str) -> Any:
     """A list as JSON, Python or numpy write it, else the text; raises ValueError for a list that cannot be read."""
     stripped = text.strip()
-    if not stripped.startswith(("[", "{", "array(")):
+    if not stripped.startswith(("[", "{", "(", "array(", "<")):
         return text
     try:
         value = json.loads(stripped)
@@ -114,7 +114,7 @@ def _written(field: str, text: str) -> Any:
     except (ValueError, RecursionError):
         value = _literal(stripped)
     items = (str, Mapping) if field in ("contexts", "reference") else (str, int, float, Mapping, list, tuple)
-    if isinstance(value, list | tuple) and all(isinstance(item, items) for item in value):
+    if isinstance(value, list | tuple | set) and all(isinstance(item, items) for item in value):
         return list(value)
     if isinstance(value, dict) and field in _OBJECTS:
         return value
@@ -125,7 +125,7 @@ def _written(field: str, text: str) -> Any:
 
 def _literal(text: str) -> Any:
     """The value of a literal of Python, or of an array as numpy prints it; None where it is neither."""
-    commas = _BESIDE_QUOTED.sub(r"\1, ", _ARRAY.sub(r"\1", text))  # Python would join the strings of an array
+    commas = _BESIDE_QUOTED.sub(r"\1, ", _ARRAY.sub(r"\1\2", text))  # Python would join the strings of an array
     try:
         return ast.literal_eval(commas)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
