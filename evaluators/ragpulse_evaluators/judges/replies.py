@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 from ragpulse_evaluators.judges.protocol import count_tokens, fewest_tokens
+from ragpulse_evaluators.judges.rejections import Rejection
 from ragpulse_evaluators.usage import counted, whole_number
 
 Fields = Mapping[str, Any]
@@ -25,7 +26,7 @@ _ENDS = {
     "error": r"error|\w+_error|failed|insufficient_system_resource|malformed_\w+|abort(?:ed)?",
     "length": r"\w*(?:max_?(?:\w+_)?(?:len|tokens?|context|output)|token_limit|context_(?:length|window))\w*|length"
     "|model_length|error_limit|limit|incomplete",
-    "cut": r"cut|not_finished|\w*time_?(?:limit|out)|\w*cancel\w*|interrupt\w*|truncated|pause_turn",
+    "cut": r"cut|not_finished|\w*time_?(?:limit|out)|\w*cancel\w*|interrupt\w*|\w*truncat\w*|pause_turn",
 }
 """Why a reply ended → the spellings of providers, in lower case; any other reason is a stop."""
 _ENDING = re.compile("|".join(f"(?P<{name}>{spellings})" for name, spellings in _ENDS.items()))
@@ -39,8 +40,6 @@ _FINAL = re.compile(
     r".*(?:[<\[]/(?:think|thinking|thought|reasoning)[>\]]|^\W*final (?:answer|verdict|score|reply)\W*[:=])",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
-_BLOCK_REASON = re.compile("block_?reason", re.IGNORECASE)
-"""Gemini's way to say within `promptFeedback` that a question was blocked."""
 _NO_TEXT = ("role", "provider_specific_fields")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _PIECES = ("content", "refusal", "arguments", *_REASONING)
@@ -120,8 +119,9 @@ def read_choices(answer: Fields) -> list[JsonObject]:
     """Fields of a `JudgeCall` for each choice; raises `Unanswered` where there is none."""
     choices = answer.get("choices")
     if not (choices and isinstance(choices, list)):
-        if _BLOCK_REASON.search(str(answer.get("promptFeedback") or answer.get("prompt_feedback"))):
-            return [{"completion": "", "finish_reason": BLOCKED}]
+        said = Rejection(200, json.dumps(answer, ensure_ascii=False, default=str))
+        if said.filtered:
+            return [{"completion": "", "finish_reason": BLOCKED, "problem": str(said)}]
         raise Unanswered(f"a chat completion without choices; its fields: {', '.join(answer)}")
     if not all(isinstance(choice, Mapping) and isinstance(choice.get("message"), Mapping) for choice in choices):
         raise Unanswered("a choice without a message")

@@ -184,6 +184,9 @@ MEANT: dict[str, tuple[str | None, str, str]] = {
     "openai/gpt-5-mini:nitro": (None, "gpt-5-mini", "openai"),
     "claude-opus-4-5[1m]": (None, "claude-opus-4-5", "anthropic"),
     "anthropic/claude-sonnet-4.5:floor": (None, "claude-sonnet-4-5", "anthropic"),
+    "deepseek/deepseek-r1": ("openrouter", "deepseek/deepseek-r1", "openrouter"),
+    "deepseek/deepseek-r1:free": ("openrouter", "deepseek/deepseek-r1:free", "openrouter"),
+    "openrouter/deepseek/deepseek-r1-0528": (None, "deepseek/deepseek-r1-0528", "openrouter"),
     "openrouter/openai/gpt-5-mini": (None, "openai/gpt-5-mini", "openrouter"),
     "azure/gpt-4o-mini": (None, "gpt-4o-mini", "azure"),
     "azure/eu/gpt-4o-mini": (None, "gpt-4o-mini", "azure"),
@@ -259,6 +262,8 @@ SELLERS: list[tuple[str | None, str, str | None]] = [
     ("openai", "deepseek-chat", ", deepseek's price"),
     ("anthropic", "glm-4.6", ", zai's price"),
     ("openrouter", "openai/gpt-4o-mini", ""),
+    ("openrouter", "deepseek/deepseek-reasoner", ", deepseek's price"),
+    ("openrouter", "deepseek/deepseek-r1", ""),
     ("azure", "gpt-4o-mini", ""),
 ]
 """Stated provider and model → the note in the source of the cost; None: unknown."""

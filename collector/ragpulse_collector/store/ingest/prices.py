@@ -73,17 +73,21 @@ class PriceTable:
             model = f"{prefix}/{rest}"
         stated = [name for name in (provider, *model.split("/")[:-1]) if name]
         sellers = [found.id for name in stated if (found := find_provider_by_id(table.providers, name))]
+        router = _ROUTER if _ROUTER in sellers else None
         only = next((seller for seller in sellers if seller not in _PASS_ON), None)
+        names = [(router, name) for _, name in _spellings(model, router)] if router else []
         is_usual = tier in _USUAL_TIERS
         context = None if is_usual else {"processing": tier, "service_tier": tier}
-        for seller, name in (*_spellings(model, only or provider), *_only_price(table, model)):
+        for seller, name in (*names, *_spellings(model, only or provider), *_only_price(table, model)):
             try:
                 price = table.calc(Usage(**usage), name, seller, None, None, context)
             except LookupError:
                 continue
-            if only not in (None, price.provider.id):
+            sold_by = price.provider.id
+            if only not in (None, sold_by) and sold_by != router:
                 continue
-            notes = [f"{price.provider.id}{OF_ANOTHER}"] if stated and price.provider.id not in sellers else []
+            is_other = stated and sold_by not in ([router] if router else sellers)
+            notes = [f"{sold_by}{OF_ANOTHER}"] if is_other else []
             if not is_usual:
                 is_known = price.model_price != price.model.get_prices(datetime.now(UTC))
                 notes.append(f"{tier} tier" if is_known else f"no price of the {tier} tier")
@@ -108,8 +112,10 @@ class Calculation(NamedTuple):
 
 OF_ANOTHER = "'s price"
 """Follows the seller in a note, where the call states another name."""
-_PASS_ON = ("openai", "anthropic", "openrouter")
-"""These do not say who sells: clients of a wire format are pointed at others, and a router adds nothing to a price."""
+_ROUTER = "openrouter"
+"""Sells what others make: at its own price where the table lists one, else theirs, marked."""
+_PASS_ON = ("openai", "anthropic", _ROUTER)
+"""These do not say who sells: clients of a wire format are pointed at others."""
 _USUAL_TIERS = ("", "auto", "default", "standard", "standard_only", "on_demand")
 _PREFIX = re.compile(r"[a-z_-]+")
 
