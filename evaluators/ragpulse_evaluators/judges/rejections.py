@@ -22,10 +22,10 @@ _WINDOW = re.compile(
 )
 _FILTERED = re.compile(
     r"content[_ ]?filter|content[_ ]?polic|content management policy|usage guidelines|ResponsibleAI"
-    r"|Data_?Inspection_?Fail|invalid_prompt|prohibited_content|safety[ _](?:system|filter|setting|check|guard)|moderation"
-    r"|flagged|inappropriate content|guardrail|content exists risk|high risk|censorship|RiskDetection|jailbreak"
+    r"|Data_?Inspection_?Fail|invalid_prompt|prohibited_content|safety[ _](?:system|filter|setting|check|guard)"
+    r"|moderation|flagged|inappropriate content|guardrail|content exists risk|high risk|censorship|RiskDetection"
     r"|(?:content|prompt|input|text|output)\w* (?:was |is )?(?:blocked|unsafe|not safe)|is not safe|illegal content"
-    r"|policy[ _]violation|violates? .{0,30}polic|block_?reason|敏感|违规|审核不通过"
+    r"|jailbreak|policy[ _]violation|violates? .{0,30}polic|block_?reason|敏感|违规|审核不通过"
     r"|[\"']code[\"']\s*:\s*[\"']?1301\b",
     re.IGNORECASE,
 )
