@@ -227,25 +227,16 @@ class FakeFigures(FakeTraces):
         def move(value: float) -> dict[str, float]:
             return {"value": value, "lo": value - 0.04, "hi": value + 0.04}
 
-        level = {
-            "value": 0.8,
-            "lo": 0.75,
-            "hi": 0.85,
-            "n": 50,
-            "n_eff": 50.0,
-            "users": 40,
-            "thin": False,
-            "reason": None,
-        }
         check = {
-            "at": iso(NOW), "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "same_version_and_judge": True,
+            "at": iso(NOW), "run_id": "0a1b2c3d4e5f", "version": hexid("faith", 12),
+            "judge": "openai/gpt-5-mini", "same_version_and_judge": True,
             "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01,
         }  # fmt: skip
         watched = {
             "evaluator": "faithfulness", "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "n": 50,
             "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check],
-            "live": {"before": level, "after": level, "move": move(-0.12)},
-            "application": move(-0.01), "judge_share": 0.92, "verdict": "judge moved", "state": "firing",
+            "dataset": "frozen faithfulness 2026-11-01T12:00:00Z", "running": None, "live": None, "application": None,
+            "judge_share": None, "verdict": "judge moved", "state": "firing",
             "next_check": iso(NOW + timedelta(days=6)),
         }  # fmt: skip
         return {"watched": [] if self.empty else [watched], "every": "7d"}

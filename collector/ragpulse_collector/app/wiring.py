@@ -6,7 +6,6 @@ One process has the background tasks, however many receive: sampling, evaluation
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -147,6 +146,8 @@ class Components:
             poll_s=POLL_S[options.on_a_lake],
             skew=SKEW[options.on_a_lake],
             running_jobs=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
+            resolve_anew=self.catalog.unrecorded.resolve,
+            run_done=lambda run_ids: self.drift.ended(run_ids),
         )
 
     @cached_property
@@ -206,8 +207,7 @@ class Components:
         return DriftWatch(
             store=self.store,
             resolve=self.catalog.unrecorded.resolve,
-            ledger=self._ledger,
-            concurrency=self.started_with.judge.concurrency,
+            wake=lambda: self.worker.wake(),
             interval=self.started_with.drift.every,
             on_check=self.monitors.drift,
         )
@@ -285,7 +285,7 @@ class BackgroundTasks:
         """`arrivals` returns a number that grows with every arrival that may need a decision."""
         self._store, self._settings, self._arrivals = store, settings, arrivals
         self._arrived, self._busy_until, self._next_decision = arrivals(), 0.0, 0.0
-        self._components, self._checking = components, threading.Thread()
+        self._components = components
         self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
         self._leading = False
         self._ticker, self._slow = Ticker(self._jobs()), Ticker(self._slow_jobs())
@@ -332,7 +332,7 @@ class BackgroundTasks:
             jobs += [
                 Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide),
                 Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0),
-                Job("checking judges", CHECK_EVERY_S, self._check_judges),
+                Job("checking judges", CHECK_EVERY_S, self._components.drift.run_due),
             ]
         if "maintain" in self._settings.roles:
             jobs += [
@@ -370,12 +370,6 @@ class BackgroundTasks:
 
     def _pace(self) -> None:
         self._components.pacer.update(utc_now())
-
-    def _check_judges(self) -> None:
-        """Check judges on a thread of their own: a judge may take minutes to answer."""
-        if not self._checking.is_alive():
-            self._checking = threading.Thread(target=self._components.drift.run_due, name="ragpulse-drift", daemon=True)
-            self._checking.start()
 
     def _prune(self) -> None:
         keep_limits(self._store, self._settings, now=utc_now())

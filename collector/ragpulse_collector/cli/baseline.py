@@ -104,6 +104,7 @@ def read_dataset(ask: Ask, name: str) -> list[Answered]:
 
 
 def _answered(fields: Mapping[str, Any]) -> Answered:
+    fields = {name: value for name, value in fields.items() if name != "frozen"}
     return Answered(**{**fields, "scores": tuple(Score(**score) for score in fields.get("scores") or ())})
 
 

@@ -5,9 +5,9 @@
 Runs in its own thread with its own event loop, so that a judge's import and CPU never stall receiving.
 """
 
-from ragpulse_collector.evaluation.anchors import DriftWatch
 from ragpulse_collector.evaluation.attempts import AttemptOptions
 from ragpulse_collector.evaluation.client_replay import ClientReplays
+from ragpulse_collector.evaluation.drift import DriftWatch
 from ragpulse_collector.evaluation.jobs import Job, Resolve, pending
 from ragpulse_collector.evaluation.judge import RecordedCalls
 from ragpulse_collector.evaluation.scores import Throttle

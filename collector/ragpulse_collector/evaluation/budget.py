@@ -360,7 +360,8 @@ class Reservations:
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; returns None without a cap or a call. Raises BudgetExceeded."""
-        if work.case is None or not self._ledger.limits(work.run, work.job.rule):
+        run = None if work.run is None or work.run.kind else work.run  # a check draws on the day's budget
+        if work.case is None or not self._ledger.limits(run, work.job.rule):
             return None
         usd = self._ledger.max_cost(work.evaluator, work.case)
         if usd == 0.0:
@@ -370,8 +371,8 @@ class Reservations:
             usd=usd,
             job_id=work.job.job_id,
             day=self._clock(),
-            run_id=work.job.run_id,
-            run_cap=None if work.run is None else work.run.max_usd,
+            run_id=None if run is None else run.run_id,
+            run_cap=None if run is None else run.max_usd,
             rule=work.job.rule,
         )
         is_run = reservation.run_id is not None

@@ -1,93 +1,259 @@
-"""Did the application move or the judge? A frozen set of judged answers, judged again, shows the judge's move.
+"""Did a judge move? A frozen dataset of judged answers, judged again by a run that asks anew, and compared.
 
-live move = live score now - live score when frozen        judge's move = mean(again - frozen) over the anchors
-application's move = live move - judge's move
+freeze ─▶ dataset ─▶ run (purpose: check) ─▶ paired difference: again - frozen
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Literal
-
-from pydantic import TypeAdapter
+from uuid import UUID, uuid4
 
 from ragpulse_collector.analysis.answers import extended
-from ragpulse_collector.analysis.quality import Bucket, Figures, current, estimates
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import Window, iso
-from ragpulse_collector.refusals import NotFound
+from ragpulse_collector.analysis.selection import Window, duration_s, iso
+from ragpulse_collector.evaluation.jobs import Resolve
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import Read
-from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
+from ragpulse_collector.store.protocol import Clock, utc_now
+from ragpulse_collector.store.queries.datasets import (
+    Frozen,
+    Item,
+    add_items,
+    dataset_items,
+    delete_dataset,
+    frozen_name,
+    frozen_sets,
+)
+from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs
+from ragpulse_collector.store.queries.runs import ReplaySpec, Run, add_run, checked_values, latest_runs, progress
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.units.cases import Unit, cases_of
-from ragpulse_evaluators import Case
-from ragpulse_evaluators.statistics import Interval, hajek, minus
+from ragpulse_evaluators.statistics import Interval, hajek
 
-_MAX_ANCHORS, _MIN_ANCHORS, _DEFAULT_ANCHORS = 500, 10, 50
+_log = logging.getLogger("ragpulse.collector")
+_MAX_FROZEN, _MIN_FROZEN, _DEFAULT_FROZEN = 500, 10, 50
 BACK = timedelta(days=7)
-"""The range of the live score."""
+"""The range of the answers that are frozen, where the caller names none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """One judged answer with its verdict (0..1) and its inclusion probability."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeMove(Interval):
+    """How far a judge moved on the frozen answers."""
 
-    trace_id: str
-    span_id: str
-    case: Case
-    value: float
-    pi: float
-    user: str | None = None
-    """The user, else the session; None in sets of older versions."""
+    n: int
+    """Answers with a verdict again."""
+    changed: int
 
 
-@dataclass(frozen=True, slots=True)
-class AnchorSet:
-    """The frozen answers of one evaluator."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """One run over the frozen answers."""
+
+    at: datetime
+    run_id: str
+    version: str
+    judge: str | None
+    same_version_and_judge: bool
+    judge_move: JudgeMove | None
+    failed: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    """Whether a judge moved on its frozen answers."""
 
     evaluator: str
     version: str
     judge: str | None
-    frozen_at: str
-    anchors: tuple[Anchor, ...]
+    frozen_at: datetime
+    dataset: str
+    """The dataset that holds the answers."""
+    n: int
+    checks: Sequence[CheckReport]
+    """Those that ended, the newest first."""
+    running: str | None
+    """The run that judges them now."""
+    live: None = None
+    """Always null, as `application` and `judge_share`: `compare` shows how the live score moved."""
+    application: None = None
+    judge_share: None = None
+    verdict: str = "not checked yet"
+    state: Literal["ok", "firing", "undecided"] = "undecided"
+    next_check: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recheck:
-    """The anchors judged again: one value per anchor, None without a verdict. Rows of older versions may lack some."""
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The reports of all evaluators with frozen answers."""
 
-    evaluator: str
-    version: str = ""
-    judge: str | None = None
-    frozen_at: str
-    """Names the frozen set."""
-    at: str
-    values: tuple[float | None, ...]
-    cost_usd: float | None = None
+    watched: Sequence[DriftReport]
+    every: str | None
 
 
-_SETS, _CHECKS = TypeAdapter(AnchorSet), TypeAdapter(Recheck)
+@dataclass(frozen=True, kw_only=True)
+class DriftWatch:
+    """Freezes judged answers, starts the runs that judge them again, and compares."""
+
+    store: Store
+    resolve: Resolve
+    wake: Callable[[], None] = lambda: None
+    """Announces jobs to the worker."""
+    interval: str = "never"
+    """How long after its freezing or last check `run_due` judges a set again."""
+    on_check: Callable[[DriftReport], object] | None = None
+    """Called with the report after each check."""
+    clock: Clock = utc_now
+
+    def report(self, evaluator: str) -> DriftReport:
+        """Answer `GET drift` for an evaluator; raises NotFound where it has no frozen set."""
+        name = evaluator.partition("@")[0]
+        dataset = frozen_sets(self.store.read).get(name)
+        items = dataset_items(self.store, dataset) if dataset else []
+        if not dataset or not items:
+            raise NotFound(f"{name} has no frozen set: POST drift/anchors draws it")
+        runs = [run for run in latest_runs(self.store, checks=True).values() if run.spec.dataset == dataset]
+        series = (str(items[0].scores[0]["version"]), items[0].scores[0]["judge"])
+        checks = [self._check(run, items, series) for run in runs if run.status == "done"]
+        frozen_at = datetime.fromisoformat(items[0].at)
+        move = checks[0].judge_move if checks else None
+        state: Literal["ok", "firing", "undecided"] = "undecided"
+        if move is not None:
+            state = "firing" if move.lo > 0.0 or move.hi < 0.0 else "ok"
+        every = None if self.interval == "never" else timedelta(seconds=duration_s(self.interval))
+        last = max((run.created_at for run in runs), default=frozen_at)
+        return DriftReport(
+            evaluator=name,
+            version=series[0],
+            judge=None if series[1] is None else str(series[1]),
+            frozen_at=frozen_at,
+            dataset=dataset,
+            n=len(items),
+            checks=checks,
+            running=next((run.run_id for run in runs if run.status in OPEN_RUN), None),
+            verdict="not checked yet" if not checks else "judge moved" if state == "firing" else "no sure move",
+            state=state,
+            next_check=None if every is None else last + every,
+        )
+
+    def watched(self) -> Watched:
+        """Answer `GET drift` for all evaluators with a frozen set."""
+        reports = [self.report(name) for name in frozen_sets(self.store.read)]
+        return Watched(reports, None if self.interval == "never" else self.interval)
+
+    def run_due(self) -> int:
+        """Start a run over every set that is due; returns how many. A set that fails waits for the next call."""
+        done = 0
+        for report in self.watched().watched:
+            if report.running or report.next_check is None or report.next_check > self.clock():
+                continue
+            try:
+                self.run(report.evaluator)
+                done += 1
+            except Refusal as error:
+                _log.warning("the judge of %s was not checked: %s", report.evaluator, error)
+        return done
+
+    def freeze(self, evaluator: str, query: Query | None = None, *, n: int | None = None) -> DriftReport:
+        """Draw the judged answers of an evaluator, which replace earlier ones; returns the report."""
+        name, now = evaluator.partition("@")[0], self.clock()
+        query = query or Query(window=Window(now - BACK, now, 0), now=now)
+        former, items = frozen_sets(self.store.read).get(name), _drawn(self.store, query, name, n)
+        dataset = frozen_name(name, iso(query.now) or "")
+
+        def work(tx: Transaction) -> None:
+            if former is not None and former != dataset:
+                delete_dataset(tx, former)
+            add_items(tx, dataset, items)
+
+        self.store.write(work).result()
+        return self.report(name)
+
+    def run(self, name: str) -> DriftReport:
+        """Start a run that judges the frozen answers again, and return the report.
+
+        Its questions draw on the day's judge budget.
+        """
+        report = self.report(name)
+        if report.running:
+            return report
+        evaluator, run_id = self.resolve(report.evaluator), uuid4().hex[:12]
+        items = dataset_items(self.store, report.dataset)
+        spec = ReplaySpec(dataset=report.dataset, matching=len(items))
+        key = (run_id, report.evaluator, evaluator.version, evaluator.judge_id)
+        jobs = [
+            (UUID(item.trace_id), int(item.frozen.span_id, 16), None, number / len(items))
+            for number, item in enumerate(items)
+            if item.frozen is not None
+        ]
+
+        def work(tx: Transaction) -> None:
+            add_run(tx, Run(*key, "running", len(jobs), None, None, self.clock(), False, spec, "check"))
+            add_replay_jobs(tx, run_id, report.evaluator, jobs, source="check")
+
+        self.store.write(work).result()
+        self.wake()
+        return self.report(name)
+
+    def ended(self, run_ids: Iterable[str]) -> None:
+        """Tell whoever wants to know of the runs among these that judged frozen answers again."""
+        for run_id, run in latest_runs(self.store, checks=True).items():
+            if run_id in set(run_ids) and self.on_check is not None:
+                self.on_check(self.report(run.evaluator))
+
+    def _check(self, run: Run, items: Sequence[Item], series: tuple[str, object]) -> CheckReport:
+        again = checked_values(self.store.read, run.run_id)
+        finished = progress(self.store.read, run.run_id)
+        costs = [each.cost_usd or 0.0 for each in finished]
+        return CheckReport(
+            at=run.created_at,
+            run_id=run.run_id,
+            version=run.version,
+            judge=run.judge,
+            same_version_and_judge=(run.version, run.judge) == series,
+            judge_move=_move(items, again),
+            failed=sum(again.get(_unit_of(item)) is None for item in items),
+            cost_usd=None if any(each.unpriced for each in finished) else sum(costs),
+        )
 
 
-def draw_anchors(store: Store, query: Query, evaluator: str, *, n: int | None = None) -> AnchorSet:
+def _unit_of(item: Item) -> tuple[str, str]:
+    return item.trace_id, item.frozen.span_id if item.frozen else ""
+
+
+def _move(items: Sequence[Item], again: dict[tuple[str, str], float | None]) -> JudgeMove | None:
+    """Return the paired difference, weighted like the live score."""
+    moves, pis, users = list[float](), list[float](), list[str]()
+    for item in items:
+        score, frozen = again.get(_unit_of(item)), item.scores[0]
+        if score is not None:
+            moves.append(score - float(frozen["normalized"] or 0.0))
+            pis.append(float(frozen["pi"] or 1.0))
+            users.append((item.frozen and item.frozen.user) or item.trace_id)
+    estimate = hajek(moves, pis, clusters=users, bounds=(-1.0, 1.0))
+    interval = Interval.of(estimate) if len(moves) > 1 else None
+    return None if interval is None else extended(JudgeMove, interval, n=len(moves), changed=sum(map(bool, moves)))
+
+
+def _drawn(store: Store, query: Query, evaluator: str, n: int | None) -> list[Item]:
     """Draw up to `n` (default 50) judged units of an evaluator at random.
 
     Of several versions and judges the latest is used. Raises NotFound where fewer than 10 units exist.
     """
-    evaluator, limit = evaluator.partition("@")[0], min(_MAX_ANCHORS, max(_MIN_ANCHORS, n or _DEFAULT_ANCHORS))
-    store = query.reader(store)
+    limit, store = min(_MAX_FROZEN, max(_MIN_FROZEN, n or _DEFAULT_FROZEN)), query.reader(store)
     bucket = current(estimates(store, evaluator, query.window, query.filters))
-    anchors = [] if bucket is None else _draw(store, query, bucket, limit)
-    if bucket is None or len(anchors) < _MIN_ANCHORS:
-        raise NotFound(f"{evaluator} has {len(anchors)} verdicts in this window; a frozen set needs at least 10")
-    return AnchorSet(evaluator, bucket.version or "", bucket.judge, iso(query.now) or "", tuple(anchors))
+    items = [] if bucket is None else _items(store, query, bucket, limit)
+    if len(items) < _MIN_FROZEN:
+        raise NotFound(f"{evaluator} has {len(items)} verdicts in this window; a frozen set needs at least 10")
+    return items
 
 
-def _draw(store: Store, query: Query, bucket: Bucket, limit: int) -> list[Anchor]:
+def _items(store: Store, query: Query, bucket: Bucket, limit: int) -> list[Item]:
     sample = sample_of(store, bucket.evaluator, query.window.parameters, query.filters)
     rows = store.read(
         f"SELECT trace_id, span_id, request_time, normalized, pi, cluster FROM ({sample.sql}) s WHERE pi IS NOT NULL"
@@ -97,224 +263,16 @@ def _draw(store: Store, query: Query, bucket: Bucket, limit: int) -> list[Anchor
     ).rows
     units = [Unit(trace.hex, f"{span:016x}", time) for trace, span, time, *_ in rows]
     cases = cases_of(store, units)
+    series: dict[str, str | float | None] = {"evaluator": bucket.evaluator, "version": bucket.version or ""}
     return [
-        Anchor(unit.trace_id, unit.span_id, cases[unit], value, pi, str(user))
+        Item(
+            query=cases[unit].query or "(no question)",
+            response=cases[unit].response,
+            trace_id=unit.trace_id,
+            at=(iso(query.now) or "").removesuffix("Z"),
+            scores=[{**series, "judge": bucket.judge, "normalized": value, "pi": pi}],
+            frozen=Frozen(cases[unit].model_dump(mode="json", exclude_none=True), unit.span_id, str(user)),
+        )
         for unit, (_, _, _, value, pi, user) in zip(units, rows, strict=True)
         if unit in cases
     ]
-
-
-def store_anchors(tx: Transaction, anchors: AnchorSet) -> None:
-    """Append a frozen set; the newest set of an evaluator counts."""
-    keep(tx, ANCHORS + anchors.evaluator, _SETS.dump_json(anchors).decode())
-
-
-def store_check(tx: Transaction, check: Recheck) -> None:
-    """Append the result of judging the anchors again."""
-    keep(tx, CHECKS + check.evaluator, _CHECKS.dump_json(check).decode())
-
-
-def forget_anchors(tx: Transaction, trace_ids: Sequence[str]) -> int:
-    """Remove the answers of these traces from every frozen set and its checks; returns how many."""
-    forgotten, removed = set(trace_ids), 0
-    for evaluator in kept_under(tx.execute, ANCHORS):
-        remaining: dict[str, Sequence[int]] = {}
-        for stored in _sets(tx.execute, evaluator):
-            indexes = [number for number, each in enumerate(stored.anchors) if each.trace_id not in forgotten]
-            if len(indexes) < len(stored.anchors):
-                remaining[stored.frozen_at] = indexes
-                removed += len(stored.anchors) - len(indexes)
-        if remaining:
-            rewrite(tx, ANCHORS + evaluator, partial(_set_of, remaining))
-            rewrite(tx, CHECKS + evaluator, partial(_check_of, remaining))
-    return removed
-
-
-def _set_of(remaining: Mapping[str, Sequence[int]], text: str) -> str:
-    """Return a frozen set with only the anchors that remain."""
-    stored = _SETS.validate_json(text)
-    indexes = remaining.get(stored.frozen_at, range(len(stored.anchors)))
-    changed = replace(stored, anchors=tuple(stored.anchors[index] for index in indexes))
-    return _SETS.dump_json(changed).decode()
-
-
-def _check_of(remaining: Mapping[str, Sequence[int]], text: str) -> str:
-    """Return a check with only the values of the anchors that remain."""
-    stored = _CHECKS.validate_json(text)
-    indexes = remaining.get(stored.frozen_at, range(len(stored.values)))
-    changed = replace(stored, values=tuple(stored.values[index] for index in indexes))
-    return _CHECKS.dump_json(changed).decode()
-
-
-def _sets(read: Read, evaluator: str) -> list[AnchorSet]:
-    return [_SETS.validate_json(text) for text in kept(read, ANCHORS + evaluator)]
-
-
-def load_anchors(store: Store, evaluator: str) -> AnchorSet:
-    """Return the frozen set of an evaluator; raises NotFound where there is none."""
-    sets = _sets(store.read, evaluator)
-    if not sets:
-        raise NotFound(f"{evaluator} has no frozen set: POST drift/anchors draws it")
-    return max(sets, key=lambda stored: stored.frozen_at)
-
-
-def anchored_evaluators(store: Store) -> list[str]:
-    """Return the evaluators that have a frozen set, by name."""
-    return kept_under(store.read, ANCHORS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeMove(Interval):
-    """How far a judge moved on the anchors."""
-
-    n: int
-    """Anchors with a verdict again."""
-    changed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
-    """One time that the anchors were judged again."""
-
-    at: datetime
-    version: str
-    judge: str | None
-    same_version_and_judge: bool
-    judge_move: JudgeMove | None
-    failed: int
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LiveMove:
-    """The live score before the freezing and now."""
-
-    before: Figures
-    after: Figures
-    move: Interval | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftReport:
-    """Whether a judge moved on its stored answers, and whether the application did."""
-
-    evaluator: str
-    version: str
-    judge: str | None
-    frozen_at: datetime
-    n: int
-    checks: Sequence[CheckReport]
-    """The newest first."""
-    live: LiveMove | None = None
-    application: Interval | None = None
-    judge_share: float | None = None
-    verdict: str = "not checked yet"
-    state: Literal["ok", "firing", "undecided"] = "undecided"
-    next_check: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """The reports of all evaluators with stored answers."""
-
-    watched: Sequence[DriftReport]
-    every: str | None
-
-
-def drift(store: Store, query: Query, evaluator: str, *, back: timedelta = BACK) -> DriftReport:
-    """Answer `GET drift`: the frozen set of an evaluator, its checks, and the parts of the last move.
-
-    The live score of the last `back` (never before the freezing) is compared with an equal range before the freezing.
-    Moves have 95 % intervals; `verdict` names the sure moves. Raises NotFound without a set.
-    """
-    anchors = load_anchors(store, evaluator.partition("@")[0])
-    checks = [check for check in _checks(store, anchors.evaluator) if check.frozen_at == anchors.frozen_at]
-    report = DriftReport(
-        evaluator=anchors.evaluator,
-        version=anchors.version,
-        judge=anchors.judge,
-        frozen_at=_time(anchors.frozen_at),
-        n=len(anchors.anchors),
-        checks=[_report(anchors, check) for check in checks],
-    )
-    if not checks:
-        return report
-    before, after = _live(query.reader(store), anchors, checks[0], query, back)
-    live = _minus(*(bucket.interval if bucket else None for bucket in (after, before)))
-    judge = report.checks[0].judge_move
-    application = _minus(live, judge)
-    return replace(
-        report,
-        live=LiveMove(_figures(before), _figures(after), live),
-        application=application,
-        judge_share=judge.value / live.value if judge and live and _is_sure(live) else None,
-        verdict=_verdict(judge, application),
-        state="undecided" if judge is None else "firing" if _is_sure(judge) else "ok",
-    )
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.removesuffix("Z"))
-
-
-def _figures(bucket: Bucket | None) -> Figures:
-    return Figures.of(bucket.estimate if bucket else None, identified=bucket.identified if bucket else 0)
-
-
-def _checks(store: Store, evaluator: str) -> list[Recheck]:
-    stored = map(_CHECKS.validate_json, kept(store.read, CHECKS + evaluator))
-    return sorted(stored, key=lambda check: check.at, reverse=True)
-
-
-def _report(anchors: AnchorSet, check: Recheck) -> CheckReport:
-    return CheckReport(
-        at=_time(check.at),
-        version=check.version,
-        judge=check.judge,
-        same_version_and_judge=(check.version, check.judge) == (anchors.version, anchors.judge),
-        judge_move=_judge_move(anchors, check),
-        failed=sum(value is None for value in check.values),
-        cost_usd=check.cost_usd,
-    )
-
-
-def _judge_move(anchors: AnchorSet, check: Recheck) -> JudgeMove | None:
-    """Return the paired difference, weighted like the live score."""
-    judged = zip(anchors.anchors, check.values, strict=True)
-    pairs = [(anchor, score) for anchor, score in judged if score is not None]
-    estimate = hajek(
-        [score - anchor.value for anchor, score in pairs],
-        [anchor.pi for anchor, _ in pairs],
-        clusters=[anchor.user or anchor.trace_id for anchor, _ in pairs],
-        bounds=(-1.0, 1.0),
-    )
-    move = Interval.of(estimate) if len(pairs) > 1 else None
-    changed = sum(score != anchor.value for anchor, score in pairs)
-    return None if move is None else extended(JudgeMove, move, n=len(pairs), changed=changed)
-
-
-def _live(
-    store: Store, anchors: AnchorSet, check: Recheck, query: Query, back: timedelta
-) -> tuple[Bucket | None, Bucket | None]:
-    frozen_at, now = _time(anchors.frozen_at), query.now
-    before = Window(frozen_at - back, frozen_at, 0)
-    after = Window(min(max(now - back, frozen_at), now), now, 0)
-
-    def bucket_of(window: Window, version: str, judge: str | None) -> Bucket | None:
-        buckets = estimates(store, anchors.evaluator, window, query.filters)
-        return next((bucket for bucket in buckets if bucket.series == (version, judge)), None)
-
-    return bucket_of(before, anchors.version, anchors.judge), bucket_of(after, check.version, check.judge)
-
-
-def _minus(a: Interval | None, b: Interval | None) -> Interval | None:
-    return None if a is None or b is None else minus(a, b)
-
-
-def _is_sure(move: Interval | None) -> bool:
-    return move is not None and (move.lo > 0.0 or move.hi < 0.0)
-
-
-def _verdict(judge: Interval | None, application: Interval | None) -> str:
-    movers = [name for name, move in (("judge", judge), ("application", application)) if _is_sure(move)]
-    return " and ".join(movers) + " moved" if movers else "no sure move"

@@ -18,6 +18,7 @@ from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import Read
 from ragpulse_collector.store.queries import jobs as queries
+from ragpulse_collector.store.queries.datasets import frozen_cases
 from ragpulse_collector.store.queries.jobs import JobRow
 from ragpulse_collector.store.queries.runs import ReplaySpec, Run
 from ragpulse_collector.store.queries.scores import last_revision
@@ -158,8 +159,9 @@ def drop(tx: Transaction, job: Job) -> None:
 class Evaluators:
     """Makes each evaluator once. If one cannot be made, its jobs end as `error`, and the next job tries again."""
 
-    def __init__(self, store: Store, resolve: Resolve) -> None:
-        self._store, self._resolve = store, resolve
+    def __init__(self, store: Store, resolve: Resolve, anew: Resolve) -> None:
+        """`anew` makes evaluators whose judges are asked in any case, for checks of a judge."""
+        self._store, self._resolve, self._anew = store, resolve, anew
         self._made: dict[tuple[str, ReplaySpec], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
@@ -168,7 +170,7 @@ class Evaluators:
         key = (name, spec)
         if key not in self._made:
             try:
-                self._made[key] = resolved(self._resolve, name, spec)
+                self._made[key] = resolved(self._anew if run and run.kind else self._resolve, name, spec)
             except Refusal as error:
                 return _Unavailable(name, error)
             self._warn_of_changed_code(self._made[key])
@@ -261,14 +263,20 @@ def prepare(
 ) -> list[Work]:
     """Build the cases of many jobs with few reads; `pause` is called between them."""
     claims, keys = list(jobs), ScoreKeys()
-    units = list(dict.fromkeys(job.unit for job, _, _ in claims))
+    datasets = {run.spec.dataset for _, run, _ in claims if run and run.spec.dataset}
+    frozen = {name: frozen_cases(store, name) for name in datasets}
+    units = list(dict.fromkeys(job.unit for job, run, _ in claims if not (run and run.spec.dataset)))
     judged = {job.unit for job, _, each in claims if each.judge_id is not None or "history" in each.needs}
     cases = cases_of(store, units, judged=judged, stepped=any("trace" in each.needs for _, _, each in claims))
     works = []
     for job, run, evaluator in claims:
         pause()
-        case = cases.get(job.unit)
-        key = job.job_id if case is None else keys(job.unit, case, evaluator)
+        if run is not None and run.spec.dataset:
+            fields = frozen[run.spec.dataset].get((job.unit.trace_id, job.unit.span_id))
+            case, key = None if fields is None else Case.model_validate(fields), job.job_id  # no other run shares it
+        else:
+            case = cases.get(job.unit)
+            key = job.job_id if case is None else keys(job.unit, case, evaluator)
         # The store counts attempts by the judge's id, which metrics of other packages have too.
         attempts = range(job.attempts, queries.MAX_ATTEMPTS[evaluator.judge_id is not None])
         works.append(Work(job=job, run=run, evaluator=evaluator, case=case, key=key, attempts=attempts))

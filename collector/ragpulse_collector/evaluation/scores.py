@@ -45,6 +45,8 @@ class Verdict:
     label_version: str | None = None
     elapsed_ms: float | None = None
     reservation: Reservation | None = None
+    is_check: bool = False
+    """Whether it tests a judge."""
 
     @classmethod
     def of(cls, attempt: Attempt[Work], now: datetime) -> Verdict:
@@ -58,6 +60,7 @@ class Verdict:
             label_version=work.evaluator.version.beside,
             elapsed_ms=attempt.elapsed_ms,
             reservation=attempt.held,
+            is_check=bool(work.run and work.run.kind),
         )
 
     @property
@@ -109,7 +112,7 @@ class Verdict:
             version=result.version,
             label_version=self.label_version,
             judge=result.judge,
-            source="online" if self.job.run_id is None else "replay",
+            source="online" if self.job.run_id is None else "check" if self.is_check else "replay",
             status=result.status,
             score=result.score,
             normalized=result.normalized,

@@ -74,9 +74,13 @@ class Worker:
     skew: timedelta = timedelta(minutes=10)
     clock: Clock = utc_now
     running_jobs: Path | None = None
+    resolve_anew: Resolve | None = None
+    """Makes evaluators without recorded calls, for checks of a judge; None: `resolve`."""
+    run_done: Callable[[list[str]], None] = lambda _: None
+    """Called with the runs whose every job is finished."""
 
     def __post_init__(self) -> None:
-        self._evaluators = Evaluators(self.store, self.resolve)
+        self._evaluators = Evaluators(self.store, self.resolve, self.resolve_anew or self.resolve)
         self._noted = RunningJobs(self.running_jobs)
         self._wakes = self._wakes_read = 0
         self._idle = threading.Event()
@@ -193,7 +197,8 @@ class Worker:
             for lane in self._lanes:
                 lane.end()
             self._lanes_of.clear()
-            await asyncio.to_thread(close_finished, self.store)
+            if done := await asyncio.to_thread(close_finished, self.store):
+                await asyncio.to_thread(self.run_done, done)
             if wakes == self._wakes:
                 self._idle.set()
         try:

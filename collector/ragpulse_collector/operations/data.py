@@ -36,7 +36,6 @@ from ragpulse_collector.api.params import (
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.conventions.bodies import derive
 from ragpulse_collector.evaluation import Worker
-from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.instants import unix_ns
 from ragpulse_collector.operations.trace import unit_of
 from ragpulse_collector.operations.traces import Listed, list_sql
@@ -134,7 +133,7 @@ class PrunedRows(DeletedRows):
     """Places of copies that a prune of a person does not delete."""
 
 
-ALSO: Mapping[str, Forget] = {"anchors": forget_anchors, "topics": forget_texts}
+ALSO: Mapping[str, Forget] = {"topics": forget_texts}
 """What else holds texts of traces."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Count, Duration, EvaluatorName
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch
-from ragpulse_collector.evaluation.drift import BACK, DriftReport, Watched
+from ragpulse_collector.evaluation.drift import DriftReport, Watched
 from ragpulse_collector.evaluation.judge_checking import JudgeChecker, StartedCheck
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
 from ragpulse_collector.settings import Settings
@@ -24,11 +23,11 @@ def drift(
     /,
     choice: Filters,
     evaluator: EvaluatorName | None = None,
-    back: Annotated[Duration | None, "The range of the live score, before now."] = None,
+    back: Annotated[Duration | None, "Ignored: no live score is shown."] = None,
 ) -> DriftReport | Watched:
-    """Did the judge move, or the application?"""
-    query, before = choice.query(watch.clock()), BACK if back is None else timedelta(seconds=back)
-    return watch.report(evaluator, query, back=before) if evaluator else watch.watched(query, back=before)
+    """Did a judge move on its frozen answers?"""
+    del choice, back
+    return watch.report(evaluator) if evaluator else watch.watched()
 
 
 @operation("POST drift/anchors", scope="admin")
@@ -39,7 +38,7 @@ def freeze(watch: DriftWatch, /, choice: LastWeek, evaluator: EvaluatorName, n: 
 
 @operation("POST drift/run", scope="admin")
 def judge_again(watch: DriftWatch, /, evaluator: EvaluatorName) -> DriftReport:
-    """Judge the stored answers again, without the recorded calls."""
+    """Start a run that judges the frozen answers again, without the recorded calls."""
     return watch.run(evaluator)
 
 

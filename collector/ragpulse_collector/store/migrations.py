@@ -40,8 +40,52 @@ _NAME_FEEDBACK = f"""
     FROM ({feedback_of(_BY_NAME, accepted=str(list(ACCEPTANCE)), scales="map([]::VARCHAR[], []::DOUBLE[][])")}) n
     WHERE latest AND trace_facts.trace_id = n.trace_id"""
 """Before version 11 the newest score of any name was acceptance."""
+_ANCHORS = """(
+    SELECT evaluator, frozen_at, version, judge, anchor, place,
+           'frozen ' || evaluator || ' ' || frozen_at AS name,
+           coalesce(anchor->>'$.case.query', '(no question)') AS query,
+           (anchor->>'$.trace_id') || '/' || (anchor->>'$.span_id') AS key
+    FROM (SELECT value->>'$.evaluator' AS evaluator, value->>'$.frozen_at' AS frozen_at, value->>'$.version' AS version,
+                 value->>'$.judge' AS judge, from_json(value->'$.anchors', '["JSON"]') AS anchors,
+                 unnest(anchors) AS anchor, generate_subscripts(anchors, 1) AS place
+          FROM raw.meta WHERE starts_with(key, 'anchors/')))"""
+_CHECKS = """(
+    SELECT evaluator, frozen_at, value->>'$.version' AS version, value->>'$.judge' AS judge,
+           value->>'$.at' AS checked_at, left(md5(value), 12) AS run_id, (value->>'$.cost_usd')::DOUBLE AS cost_usd,
+           from_json(value->'$.values', '["DOUBLE"]') AS results
+    FROM (SELECT value, value->>'$.evaluator' AS evaluator, value->>'$.frozen_at' AS frozen_at FROM raw.meta
+          WHERE starts_with(key, 'drift/')))"""
+_INSTANT = "rtrim({}, 'Z')::TIMESTAMP"
+_FROZEN_SETS = (
+    f"""INSERT INTO raw.datasets (name, query, item, deleted, created_at)
+        SELECT name, key, json_object('query', query, 'response', anchor->>'$.case.response',
+                   'trace_id', anchor->>'$.trace_id', 'at', rtrim(frozen_at, 'Z'),
+                   'scores', [json_object('evaluator', evaluator, 'version', version, 'judge', judge,
+                       'normalized', (anchor->>'$.value')::DOUBLE, 'pi', (anchor->>'$.pi')::DOUBLE)],
+                   'frozen', json_object('case', anchor->'$.case', 'span_id', anchor->>'$.span_id',
+                       'user', anchor->>'$.user')), false, {_INSTANT.format("frozen_at")}
+        FROM {_ANCHORS}
+        QUALIFY frozen_at = max(frozen_at) OVER (PARTITION BY evaluator)""",
+    f"""INSERT INTO raw.runs BY NAME
+        SELECT run_id, evaluator, version, judge, 'done' AS status, len(results) AS total, 
+            {_INSTANT.format("checked_at")} AS created_at, false AS in_use, 'check' AS kind,
+            json_object('dataset', 'frozen ' || evaluator || ' ' || frozen_at)::VARCHAR AS spec
+        FROM {_CHECKS}""",
+    f"""INSERT INTO raw.scores BY NAME
+        SELECT c.run_id || '/' || a.place AS score_key, uuid() AS job_id, (a.anchor->>'$.trace_id')::UUID AS trace_id,
+            ('0x' || (a.anchor->>'$.span_id'))::UBIGINT AS span_id, c.evaluator, c.version, c.judge, 'check' AS source,
+            CASE WHEN c.results[a.place] IS NULL THEN 'error' ELSE 'ok' END AS status, c.results[a.place] AS score,
+            c.results[a.place] AS normalized, c.cost_usd / len(c.results) AS cost_usd, 1 AS attempt,
+            {_INSTANT.format("c.checked_at")} AS created_at, c.run_id
+        FROM {_CHECKS} c JOIN {_ANCHORS} a ON a.evaluator = c.evaluator AND a.frozen_at = c.frozen_at""",
+    """INSERT INTO raw.run_items BY NAME
+        SELECT run_id, score_key, trace_id, span_id, job_id, false AS reused FROM raw.scores WHERE source = 'check'""",
+    "DELETE FROM raw.meta WHERE starts_with(key, 'anchors/') OR starts_with(key, 'drift/')",
+)
+"""Before version 14 frozen answers and their checks were texts of `raw.meta`, not datasets and runs."""
 _REQUESTS_ALONE = 13
 """Before this version every root counted as a request."""
+_RUNS = 14
 
 
 def file_version(fetch: Fetch) -> int:
@@ -82,6 +126,9 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False)
         _add_missing(execute, existing, in_file=in_file)
         if "feedbacks" not in existing.get("trace_facts", ("feedbacks",)):
             execute(_NAME_FEEDBACK)
+        if 0 < version < _RUNS:
+            for statement in _FROZEN_SETS:
+                execute(statement)
         _write_version(execute, version)
         execute("COMMIT")
     except BaseException:

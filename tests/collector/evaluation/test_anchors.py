@@ -1,10 +1,13 @@
-"""Judge drift: frozen answers judged again say whose a move of the live score is."""
+"""Judge drift: frozen answers judged again say whether the judge moved."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,22 +18,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
-from waiting import until
+from waiting import eventually, until
 
-from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.operations import declared
 from ragpulse_collector.api.status import drift as drift_metrics
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.evaluation import DriftWatch
+from ragpulse_collector.evaluation import DriftWatch, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove, drift, forget_anchors
+from ragpulse_collector.evaluation.drift import CheckReport, DriftReport, JudgeMove
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.operations import judges
-from ragpulse_collector.refusals import Conflict, NotFound, Refusal
+from ragpulse_collector.refusals import NotFound, Refusal
 from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.retention import prune
 from ragpulse_evaluators import Case, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 Start = Callable[..., "Collector"]
 StartModel = Callable[[Callable[[str], str]], "LoopbackModel"]
+Watch = SimpleNamespace
 FROZEN, NOW = T0 + timedelta(days=1), T0 + timedelta(days=8)
 
 
@@ -75,58 +78,89 @@ class Versioned(Evaluator):
         return float(int(case.response or "0") >= self._fails_below)
 
 
-def checked(store: EmbeddedStore, fails_below: int) -> dict[str, Any]:
-    """Freeze 200, judge them again as asked, and ask a week later."""
-    one = DriftWatch(
-        store=store, resolve=lambda _: Versioned(fails_below), ledger=Ledger(store, Caps()), clock=lambda: FROZEN
-    )
-    assert one.freeze("mine", n=200).verdict == "not checked yet"
-    one.run("mine")
-    answer: dict[str, Any] = plain(drift(store, Query(window=Window(T0, NOW, 0), now=NOW), "mine"))
-    return answer
+@contextmanager
+def watching(store: EmbeddedStore, one: Evaluator, *, ledger: Ledger | None = None, **options: Any) -> Iterator[Watch]:
+    """A watch of a judge with the worker that runs its checks; calling it judges again and waits for the report."""
+    watch = DriftWatch(store=store, resolve=lambda *_, **__: one, **{"clock": lambda: FROZEN, **options})
+    worker = Worker(store, lambda *_, **__: one, ledger or Ledger(store, Caps()), run_done=watch.ended)
+    worker.start()
+
+    def again() -> DriftReport:
+        watch.run("mine")
+        assert worker.wait_idle(60)
+        return watch.report("mine")
+
+    try:
+        yield SimpleNamespace(watch=watch, again=again, worker=worker)
+    finally:
+        worker.stop()
 
 
-def test_a_harsher_judge_is_told_from_the_application(store: EmbeddedStore) -> None:
-    """The live score fell by 0.2 because the judge did: the anchors fell as far, the application did not move."""
-    traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
-    answer = checked(store, 90)
-    assert answer["live"]["move"]["value"] == pytest.approx(-0.2)
-    assert answer["verdict"] == "judge moved"
-    assert answer["application"]["lo"] < 0.0 < answer["application"]["hi"]
-    assert 0.6 < answer["judge_share"] < 1.4
-    assert answer["checks"][0]["same_version_and_judge"]
-
-
-def test_a_worse_application_is_told_from_the_judge(store: EmbeddedStore) -> None:
-    """The anchors are judged as before, so the fall is the application's."""
-    traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
-    answer = checked(store, 30)
-    move = answer["checks"][0]["judge_move"]
-    assert (move["value"], move["changed"], move["n"]) == (0.0, 0, 200)
-    assert 0.0 < move["hi"] < 0.05  # 200 unchanged verdicts do not prove that none would change
-    assert answer["verdict"] == "application moved"
-
-
-def test_nothing_moved_is_no_sure_move(store: EmbeddedStore) -> None:
-    """Equal traffic, equal judge: there is no share of a move that is none."""
-    traffic(store, 300, at=T0 + timedelta(days=3), failing=30)
-    answer = checked(store, 30)
-    assert (answer["verdict"], answer["judge_share"]) == ("no sure move", None)
-
-
-def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
-    """Retention takes the traces; the frozen cases are still judged."""
-    one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
-    one.freeze("mine", n=50)
-    prune(store, older_than=NOW)
-    move = one.run("mine").checks[0].judge_move
+@pytest.mark.parametrize(
+    ("fails_below", "verdict", "changed", "low", "high"),
+    # 200 unchanged verdicts do not prove that none would change
+    [(90, "judge moved", 40, -0.4, -0.1), (30, "no sure move", 0, -0.05, 0.05)],
+)
+def test_a_judge_that_moved_is_told_from_one_that_did_not(
+    store: EmbeddedStore, fails_below: int, verdict: str, changed: int, low: float, high: float
+) -> None:
+    """Frozen answers judged again, each pair by its weight; nothing else reads the scores of the run."""
+    with watching(store, Versioned(fails_below)) as one:
+        assert one.watch.freeze("mine", n=200).verdict == "not checked yet"
+        report = one.again()
+    move = report.checks[0].judge_move
     assert move is not None
-    assert (move.n, move.value < 0.0) == (50, True)
+    assert (report.verdict, move.n, report.checks[0].same_version_and_judge) == (verdict, 200, True)
+    assert move.changed == pytest.approx(changed, abs=15 if changed else 0)
+    assert low < move.lo <= move.value <= move.hi < high or move.changed
+    assert low < move.value < high
+    run = latest_runs(store, checks=True)[report.checks[0].run_id]
+    assert (run.purpose, run.status, run.total) == ("check", "done", 200)
+    assert store.read("SELECT count(*) FROM scores WHERE NOT exploratory AND evaluator = 'mine'").rows == [(300,)]
+
+
+def test_frozen_answers_outlive_their_traces(store: EmbeddedStore) -> None:
+    """Retention takes the traces; the frozen cases are judged, and what was found stays."""
+    with watching(store, Versioned(90)) as one:
+        one.watch.freeze("mine", n=50)
+        prune(store, older_than=NOW)
+        first = one.again().checks[0].judge_move
+        prune(store, older_than=NOW)
+        kept = one.watch.report("mine").checks[0].judge_move
+    assert first is not None
+    assert (first.n, first.value < 0.0, kept) == (50, True, first)
+
+
+def test_a_killed_check_goes_on_and_asks_nothing_twice(store: EmbeddedStore) -> None:
+    """The worker stops in the middle of a check; the next process ends the same run."""
+    asked: list[str] = []
+
+    class Counting(Versioned):
+        def __init__(self, most: int) -> None:
+            super().__init__(90)
+            self._most = most
+
+        async def run(self, case: Case) -> float:
+            if len(asked) >= self._most:
+                await asyncio.sleep(1000)
+            asked.append(case.response or "")
+            return float(super().run(case))
+
+    with watching(store, Counting(20)) as one:
+        one.watch.freeze("mine", n=50)
+        run_id = one.watch.run("mine").running
+        while store.read("SELECT count(*) FROM raw.scores WHERE source = 'check'").value < 20:
+            time.sleep(0.01)
+        one.worker.stop(0.0)
+    with watching(store, Counting(50)) as one:
+        assert one.worker.wait_idle(60)
+        (check,) = one.watch.report("mine").checks
+    assert (check.run_id, len(asked), len(set(asked))) == (run_id, 50, 50)
 
 
 def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
     """Nothing scored, nothing frozen, no evaluator named: each says so."""
-    one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
+    one = DriftWatch(store=store, resolve=lambda *_, **__: Versioned(90), clock=lambda: FROZEN)
     with pytest.raises(NotFound, match="at least 10"):
         one.freeze("other")
     with pytest.raises(NotFound, match="no frozen set"):
@@ -151,17 +185,20 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     until(client, "select 1 from scores where evaluator = 'faithfulness' and status = 'ok'", 12)
     assert client.call("POST drift/anchors", {"evaluator": "faithfulness"})["n"] == 12
     mind[0] = "NO"
-    answer = client.call("POST drift/run", {"evaluator": "faithfulness"})
+    assert client.call("POST drift/run", {"evaluator": "faithfulness"})["running"]
+    checked = {"evaluator": "faithfulness"}
+    answer = eventually(lambda: (found := client.call("GET drift", checked))["checks"] and found, within_s=60)
     (check,) = answer["checks"]
     assert (check["judge_move"]["value"], check["judge_move"]["changed"], check["failed"]) == (-1.0, 12, 0)
-    assert client.call("GET drift", {"evaluator": "faithfulness"})["verdict"] == "judge moved"
-    assert len(client.scores("evaluator = 'faithfulness'").rows()) == 12
+    assert answer["verdict"] == "judge moved"
+    assert len(client.scores("evaluator = 'faithfulness' and source = 'online'").rows()) == 12
+    assert client.call("GET replays")["replays"] == []
     with pytest.raises(ClientError, match="no frozen set"):
         client.call("GET drift", {"evaluator": "refusal"})
 
 
-def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
-    """The day's cap holds for anchors too: refused as a whole, and no check is stored."""
+def test_a_spent_budget_stops_a_check(store: EmbeddedStore) -> None:
+    """The day's cap holds for frozen answers too: the run ends as capped, and is no check."""
 
     class Paid(Versioned):
         judge = SimpleNamespace(id="m", model="m")
@@ -170,11 +207,12 @@ def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
             return Estimate(calls=1, input_tokens=100)
 
     ledger = Ledger(store, Caps(usd_per_day=0.5), price=lambda *_: 1.0)
-    one = DriftWatch(store=store, resolve=lambda _: Paid(90), ledger=ledger, concurrency=1, clock=lambda: FROZEN)
-    one.freeze("mine", n=20)
-    with pytest.raises(Conflict, match="the day's judge budget"):
-        one.run("mine")
-    assert one.report("mine").checks == []
+    with watching(store, Paid(90), ledger=ledger) as one:
+        one.watch.freeze("mine", n=20)
+        assert one.again().checks == []
+    (run,) = latest_runs(store, checks=True).values()
+    assert run.status == "capped"
+    assert "the day's judge budget" in (run.error or "")
 
 
 class Calls:
@@ -210,25 +248,21 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
     receiver, clock = Calls(), [FROZEN]
     settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{receiver.server.server_port}/")
     monitors = Monitors(store, Settings(drift=settings), clock=lambda: clock[0])
-    one = DriftWatch(
-        store=store,
-        resolve=lambda _: Versioned(90),
-        ledger=Ledger(store, Caps()),
-        interval=settings.every,
-        on_check=monitors.drift,
-        clock=lambda: clock[0],
-    )
     try:
-        assert one.freeze("mine", n=200).next_check == FROZEN + timedelta(days=7)
-        clock[0] = FROZEN + timedelta(days=6)
-        assert one.run_due() == 0
-        clock[0] = FROZEN + timedelta(days=7)
-        assert (one.run_due(), one.run_due()) == (1, 0)
+        options: dict[str, Any] = {"interval": settings.every, "on_check": monitors.drift, "clock": lambda: clock[0]}
+        with watching(store, Versioned(90), **options) as one:
+            assert one.watch.freeze("mine", n=200).next_check == FROZEN + timedelta(days=7)
+            clock[0] = FROZEN + timedelta(days=6)
+            assert one.watch.run_due() == 0
+            clock[0] = FROZEN + timedelta(days=7)
+            assert (one.watch.run_due(), one.watch.run_due()) == (1, 0)
+            assert one.worker.wait_idle(60)
+            (report,) = one.watch.watched().watched
         monitors.outbox.deliver("drift: webhook")
     finally:
         receiver.close()
-    (report,) = one.watched().watched
-    assert (report.state, report.next_check) == ("firing", FROZEN + timedelta(days=14))
+    assert report.state == "firing"
+    assert report.next_check == report.checks[0].at + timedelta(days=7)
     (body,) = receiver.bodies
     assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
     (monitor,) = monitors.list().monitors
@@ -240,33 +274,47 @@ def test_drift_is_a_metric() -> None:
     """Prometheus sees how far each watched judge moved, and whether that is sure."""
     move = JudgeMove(value=-0.2, lo=-0.3, hi=-0.1, n=50, changed=10)
     check = CheckReport(
-        at=T0, version="v1", judge=None, same_version_and_judge=True, judge_move=move, failed=0, cost_usd=None
+        at=T0,
+        run_id="r",
+        version="v1",
+        judge=None,
+        same_version_and_judge=True,
+        judge_move=move,
+        failed=0,
+        cost_usd=None,
     )
-    new = DriftReport(evaluator="new", version="v1", judge=None, frozen_at=T0, n=50, checks=[])
+    new = DriftReport(
+        evaluator="new", version="v1", judge=None, frozen_at=T0, dataset="d", n=50, checks=[], running=None
+    )
     text = list(drift_metrics([replace(new, evaluator="mine", state="firing", checks=[check]), new]))
     assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
     assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)
 
 
-def test_sets_of_older_versions_are_read_and_forgotten(store: EmbeddedStore) -> None:
-    """A set without users, as the first versions wrote it, keeps its checks; of a forgotten trace nothing is left."""
+def test_sets_of_older_versions_become_datasets_and_runs(tmp_path: Path) -> None:
+    """What version 13 kept as texts: the newest set, its check and the trace ids by which a person is forgotten."""
     trace_ids = [f"{number:032x}" for number in range(1, 4)]
     anchors = [
-        {"trace_id": trace_id, "span_id": "1" * 16, "case": {"query": "q", "response": "5"}, "value": 1.0, "pi": 0.5}
-        for trace_id in trace_ids
-    ]
+        {"trace_id": trace_id, "span_id": "1" * 16, "case": {"query": f"q{trace_id}", "response": "5"}, "value": 1.0,
+         "pi": 0.5} for trace_id in trace_ids
+    ]  # fmt: skip
     frozen = {"evaluator": "mine", "version": "v1", "judge": None, "frozen_at": f"{T0.isoformat()}Z"}
-    again = {**frozen, "at": f"{FROZEN.isoformat()}Z", "values": [0.0, None, 1.0], "cost_usd": None}
+    again = {**frozen, "at": f"{FROZEN.isoformat()}Z", "values": [0.0, None, 1.0], "cost_usd": 0.3}
+    with closing(open_store(tmp_path)) as store:
+        (path,) = tmp_path.glob("*.duckdb")
 
-    def write(tx: Any) -> None:
-        rows = [("anchors/mine", json.dumps({**frozen, "anchors": anchors})), ("drift/mine", json.dumps(again))]
-        tx.append("meta", ("key", "value"), rows)
+        def write(tx: Any) -> None:
+            rows = [("anchors/mine", json.dumps({**frozen, "anchors": anchors})), ("drift/mine", json.dumps(again))]
+            tx.append("meta", ("key", "value"), rows)
+            tx.execute("UPDATE raw.meta SET value = '13' WHERE key = 'schema_version'")
 
-    store.write(write).result()
-    query = Query(window=Window(T0, NOW, 0), now=NOW)
-    (check,) = drift(store, query, "mine").checks
-    assert (check.failed, check.judge_move and check.judge_move.n, check.at) == (1, 2, FROZEN)
-    assert store.write(lambda tx: forget_anchors(tx, trace_ids[:1])).result() == 1
-    report = drift(store, query, "mine")
-    assert (report.n, report.checks[0].failed, report.frozen_at) == (2, 1, T0)
-    assert trace_ids[0] not in str(store.read("SELECT value FROM raw.meta WHERE key LIKE '%/mine'").rows)
+        store.write(write).result()
+    with closing(open_store(tmp_path)) as store:
+        one = DriftWatch(store=store, resolve=lambda *_, **__: Versioned(90), clock=lambda: NOW)
+        report = one.report("mine")
+        (check,) = report.checks
+        assert (report.n, report.version, report.frozen_at) == (3, "v1", T0)
+        assert (check.failed, check.judge_move and check.judge_move.n, check.at) == (1, 2, FROZEN)
+        assert check.cost_usd == pytest.approx(0.3)
+        assert store.read("SELECT count(*) FROM raw.meta WHERE key LIKE '%/mine'").value == 0
+    assert path.with_name(f"{path.name}.before-v14").exists()

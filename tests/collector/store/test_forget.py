@@ -17,8 +17,8 @@ from waiting import until
 
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.evaluation.drift import forget_anchors
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.datasets import frozen_cases
 from ragpulse_collector.store.retention import Subject, forget, vacuum
 from ragpulse_collector.store.schema import TABLES
 
@@ -59,12 +59,10 @@ def filled(path: Path) -> EmbeddedStore:
         for key, asked in (("same", prompt), ("other", f"A call whose score was never stored: {text}")):
             reply = json.dumps({"prompt": asked, "completion": "1"})
             units.add("judge_calls", key=f"{key}{number}", judge="j", reply=reply, created_at=at)
-    anchors = [{"trace_id": trace_id(number), "span_id": SPAN_ID, "case": {"query": MARK if number < BOB else "Bob"},
-                "value": 1.0, "pi": 1.0} for number in (1, 2, 3)]  # fmt: skip
-    frozen = {"evaluator": "tone", "version": "1", "judge": "j", "frozen_at": "2026", "anchors": anchors}
-    check = {"evaluator": "tone", "frozen_at": "2026", "at": "2027", "values": [0.1, 0.2, 0.3]}
-    units.add("meta", key="anchors/tone", value=json.dumps(frozen))
-    units.add("meta", key="drift/tone", value=json.dumps(check))
+    for number in (1, 2, 3):
+        case = {"query": f"{MARK} {number}" if number < BOB else "Bob"}
+        item = {"query": case["query"], "trace_id": trace_id(number), "frozen": {"case": case, "span_id": SPAN_ID}}
+        units.add("datasets", name="frozen tone 2026", query=case["query"], item=json.dumps(item), created_at=T0)
     units.save()
     return store
 
@@ -87,16 +85,16 @@ def marked(store: EmbeddedStore) -> list[str]:
 
 def pruned(store: EmbeddedStore, subject: Subject, identity: str, *, dry_run: bool = False) -> dict[str, int]:
     """Forget as `POST prune` does."""
-    return forget(store, subject, identity, also={"anchors": forget_anchors}, dry_run=dry_run, actor="dpo")
+    return forget(store, subject, identity, also={}, dry_run=dry_run, actor="dpo")
 
 
 @pytest.mark.parametrize(("subject", "identity"), [("user", MARK), ("session", "s-ann")])
 def test_nothing_of_a_person_is_left(tmp_path: Path, subject: Subject, identity: str) -> None:
-    """Rows in every table, the frozen set and its check; then the bytes of file and log. Bob keeps everything."""
+    """Rows in every table and the frozen answers; then the bytes of file and log. Bob keeps everything."""
     store = filled(tmp_path)
     file = tmp_path / "test.duckdb"
     before = rows_of(store)
-    assert {"spans", "contents", "contexts", "scores", "judge_calls", "labels", "feedback", "meta"} <= set(
+    assert {"spans", "contents", "contexts", "scores", "judge_calls", "labels", "feedback", "datasets"} <= set(
         marked(store)
     )
     store.read("CHECKPOINT")
@@ -105,19 +103,15 @@ def test_nothing_of_a_person_is_left(tmp_path: Path, subject: Subject, identity:
     assert rows_of(store) == before
     assert pruned(store, subject, identity) == counted
     assert counted["spans"] == counted["scores"] == counted["labels"] == counted["run_items"] == 2
-    assert (counted["judge_calls"], counted["anchors"], counted["trace_facts"]) == (4, 2, 2)
+    assert (counted["judge_calls"], counted["datasets"], counted["trace_facts"]) == (4, 2, 2)
     assert marked(store) == []
     left = rows_of(store)
-    assert {table: left[table] for table in counted if table != "anchors"} == {
-        table: before[table] - count for table, count in counted.items() if table != "anchors"
+    assert {table: left[table] for table in counted} == {
+        table: before[table] - count for table, count in counted.items()
     }
     [(detail, actor)] = store.read("SELECT detail, actor FROM raw.audit").rows
     assert (json.loads(detail), actor) == ({"reason": subject, **counted}, "dpo")
-    values = [
-        json.loads(value) for (value,) in store.read("SELECT value FROM raw.meta WHERE contains(key, 'tone')").rows
-    ]
-    kept = {key: value for one in values for key, value in one.items()}
-    assert ([one["case"]["query"] for one in kept["anchors"]], kept["values"]) == (["Bob"], [0.3])
+    assert [case["query"] for case in frozen_cases(store, "frozen tone 2026").values()] == ["Bob"]
     store.purge()
     store.close()
     vacuum(file)

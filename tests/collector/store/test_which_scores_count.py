@@ -16,7 +16,7 @@ from stored_units import T0, Units, open_store, trace_id
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import Filters, OneTrace, TraceList
 from ragpulse_collector.api.params import Caller
-from ragpulse_collector.evaluation.drift import draw_anchors
+from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.operations.trace import pytest_case
 from ragpulse_collector.operations.traces import list_sql, session_detail, session_list, trace_list
@@ -24,8 +24,10 @@ from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import decisions, runs, scores, trace_answers
+from ragpulse_collector.store.queries.datasets import dataset_items
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.retention import delete_run
+from ragpulse_evaluators import get_evaluator
 
 NOW = T0 + timedelta(hours=1)
 DAY = {"first": T0 - timedelta(hours=12), "last": T0 + timedelta(hours=12)}
@@ -117,8 +119,9 @@ def _refused(store: EmbeddedStore) -> Any:
 
 
 def _anchors(store: EmbeddedStore) -> Any:
-    drawn = draw_anchors(store, query_of({"from": "-12h"}, NOW), "groundedness")
-    return drawn.version, [anchor.value for anchor in drawn.anchors]
+    watch = DriftWatch(store=store, resolve=lambda *_, **__: get_evaluator("groundedness"), clock=lambda: NOW)
+    report = watch.freeze("groundedness", query_of({"from": "-12h"}, NOW))
+    return report.version, [item.scores[0]["normalized"] for item in dataset_items(store, report.dataset)]
 
 
 READERS: dict[str, Callable[[EmbeddedStore], Any]] = {

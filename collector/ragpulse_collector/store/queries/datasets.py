@@ -1,17 +1,14 @@
-"""Datasets (chosen questions with their answers) and baselines of answers with their checks.
-
-Both outlive their traces.
-"""
+"""Datasets: chosen questions with their answers, which outlive their traces."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from ragpulse_collector.store.protocol import Read, Store, Transaction
 
@@ -21,8 +18,8 @@ DATASET_ITEMS = """
         (SELECT max(created_at) FROM raw.datasets AS d WHERE d.name = datasets.name AND d.deleted), TIMESTAMP 'epoch')
     GROUP BY name, query"""
 """One row per dataset and question."""
-ANCHORS, CHECKS = "anchors/", "drift/"
-"""Keys of `raw.meta`, whose rows no retention deletes: frozen answers outlive their traces."""
+_FROZEN = "frozen "
+"""Begins the name of a dataset that is judged again; then comes the evaluator, and when it was frozen."""
 LEADS = "lead"
 """The key of each evaluator that began to lead, as its time and its name."""
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")
@@ -36,6 +33,16 @@ class DatasetRow:
     items: int
     created_at: datetime
     changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What judging an answer again needs beside the item: it outlives its trace."""
+
+    case: dict[str, Any]
+    span_id: str
+    user: str | None = None
+    """The user, else the session; None in sets of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,16 @@ class Item:
     cost_usd: float | None = None
     scores: list[dict[str, str | float | None]] = field(default_factory=list)
     reference: str | list[str] | None = None
+    frozen: Frozen | None = None
+    """Of an answer that is judged again."""
+
+    @property
+    def key(self) -> str:
+        """What there is one of in a dataset: a question, or a frozen answer."""
+        return self.query if self.frozen is None else f"{self.trace_id}/{self.frozen.span_id}"
+
+
+_ITEMS = TypeAdapter(Item)
 
 
 def datasets(store: Store) -> list[DatasetRow]:
@@ -66,15 +83,32 @@ def datasets(store: Store) -> list[DatasetRow]:
 def dataset_items(store: Store, name: str) -> list[Item]:
     """Return the items of a dataset in the order they were added; none for an unknown one."""
     sql = f"SELECT item FROM ({DATASET_ITEMS}) WHERE name = $name ORDER BY added_at, query"
-    return [Item(**json.loads(item)) for item in store.read(sql, {"name": name}).values]
+    return [_ITEMS.validate_json(item) for item in store.read(sql, {"name": name}).values]
+
+
+def frozen_name(evaluator: str, at: str) -> str:
+    """Return the name of a dataset that is judged again."""
+    return f"{_FROZEN}{evaluator} {at}"
+
+
+def frozen_sets(read: Read) -> dict[str, str]:
+    """Return the newest frozen dataset of each evaluator that has one, by name."""
+    sql = f"SELECT DISTINCT name FROM ({DATASET_ITEMS}) WHERE starts_with(name, '{_FROZEN}') ORDER BY name"
+    return {name.removeprefix(_FROZEN).rpartition(" ")[0]: name for name in read(sql).values}
+
+
+def frozen_cases(store: Store, name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the cases of a frozen dataset, by trace and span."""
+    items = dataset_items(store, name)
+    return {(item.trace_id, item.frozen.span_id): item.frozen.case for item in items if item.frozen}
 
 
 def add_items(tx: Transaction, name: str, items: Sequence[Item]) -> int:
-    """Append items; an item replaces the one with the same question. Returns how many questions are new."""
+    """Append items; an item replaces the one with the same question (or frozen answer). Returns how many are new."""
     known = tx.execute(f"SELECT query FROM ({DATASET_ITEMS}) WHERE name = $name", {"name": name}).values
-    rows = [(name, item.query, json.dumps(asdict(item), ensure_ascii=False), False, tx.at) for item in items]
+    rows = [(name, item.key, json.dumps(asdict(item), ensure_ascii=False), False, tx.at) for item in items]
     tx.append("datasets", _COLUMNS, rows)
-    return len({item.query for item in items}.difference(known))
+    return len({item.key for item in items}.difference(known))
 
 
 def delete_dataset(tx: Transaction, name: str) -> None:
@@ -83,23 +117,10 @@ def delete_dataset(tx: Transaction, name: str) -> None:
 
 
 def keep(tx: Transaction, key: str, text: str) -> None:
-    """Append a baseline of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`), as JSON."""
+    """Append a text under a key."""
     tx.append("meta", ("key", "value"), [(key, text)])
 
 
 def kept(read: Read, key: str) -> list[str]:
     """Return the texts under a key, in no order."""
     return read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).values
-
-
-def kept_under(read: Read, prefix: str) -> list[str]:
-    """Return the keys that begin with `prefix`, in order, without it."""
-    sql = "SELECT DISTINCT key FROM raw.meta WHERE starts_with(key, $prefix) ORDER BY key"
-    return [str(key).removeprefix(prefix) for key in read(sql, {"prefix": prefix}).values]
-
-
-def rewrite(tx: Transaction, key: str, change: Callable[[str], str]) -> None:
-    """Replace each text under a key by the result of `change`."""
-    for text in kept(tx.execute, key):
-        parameters = {"key": key, "old": text, "new": change(text)}
-        tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", parameters)

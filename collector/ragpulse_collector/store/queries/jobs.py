@@ -204,11 +204,16 @@ _COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_i
 
 
 def add_replay_jobs(
-    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[UUID, int, datetime, float | None]]
+    tx: Transaction,
+    run_id: str,
+    evaluator: str,
+    units: Sequence[tuple[UUID, int, datetime | None, float | None]],
+    *,
+    source: Literal["replay", "check"] = "replay",
 ) -> None:
-    """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
+    """Append one job of a run for each unit, given as trace id, span id, request time (None: of no time) and u."""
     rows = [
-        (_replay_job_id(run_id, trace.hex, span), trace, span, time, evaluator, run_id, "replay", u, None, tx.at)
+        (_replay_job_id(run_id, trace.hex, span), trace, span, time, evaluator, run_id, source, u, None, tx.at)
         for trace, span, time, u in units
     ]
     if rows:
@@ -231,7 +236,7 @@ class ScoreRow(NamedTuple):
     version: str
     label_version: str | None
     judge: str | None
-    source: Literal["online", "replay"]
+    source: Literal["online", "replay", "check"]
     status: str
     score: float | None
     normalized: float | None

@@ -1,11 +1,11 @@
-"""Replays: each change of state appends a row to `raw.runs`; the latest row of a run is its present state."""
+"""Runs: each change of state appends a row to `raw.runs`; the latest row of a run is its present state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from pydantic import ConfigDict, TypeAdapter
@@ -39,6 +39,8 @@ class ReplaySpec:
     until: str | None = None
     limit: int | None = None
     matching: int | None = None
+    dataset: str | None = None
+    """The dataset whose frozen answers are judged, in place of stored traces."""
     external: Declaration | None = None
     """The evaluator if the caller evaluates; the open status is then `external`."""
 
@@ -48,7 +50,7 @@ _SPECS = TypeAdapter(ReplaySpec)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The latest row of one replay."""
+    """The latest row of one run."""
 
     run_id: str
     evaluator: str
@@ -64,26 +66,35 @@ class Run:
     in_use: bool
     """Whether lists, charts and figures read its scores; else it is exploratory."""
     spec: ReplaySpec
+    kind: Literal["check"] | None = None
+    """`check`: it tests a judge, and nothing else reads its scores; None: a replay."""
+
+    @property
+    def purpose(self) -> Literal["live", "exploratory", "check"]:
+        """Who reads its scores: lists and figures, nobody but its result, or the check of a judge."""
+        return self.kind or ("live" if self.in_use else "exploratory")
 
 
 _COLUMNS = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "in_use",
-            "spec")  # fmt: skip
+            "spec", "kind")  # fmt: skip
 ENDED = ("done", "cancelled", "capped", "failed")
 """The states of a replay that nothing evaluates now."""
 DELETED = "deleted"
 """The status of a replay that is gone: its row stays, so that a result that arrives late does not count."""
 
 
-def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
-    """Return the replays by id, newest first; with `status` or `run_id` only those."""
+def latest_runs(
+    store: Store, *, status: str | None = None, run_id: str | None = None, checks: bool | None = None
+) -> dict[str, Run]:
+    """Return the runs by id, newest first; with `status` or `run_id` only those, with `checks` only (no) checks."""
     rows = store.read(
         f"SELECT {', '.join(_COLUMNS)} FROM (SELECT * REPLACE (coalesce(in_use, true) AS in_use) FROM raw.runs)"
         " QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
         f" AND status <> '{DELETED}' AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run)"
-        " ORDER BY created_at DESC",
-        {"status": status, "run": run_id},
+        " AND ($checks IS NULL OR (kind IS NOT NULL) = $checks) ORDER BY created_at DESC",
+        {"status": status, "run": run_id, "checks": checks},
     ).rows
-    return {row[0]: replace(Run(*row), spec=_spec(row[-1])) for row in rows}
+    return {row[0]: replace(Run(*row), spec=_spec(row[-2])) for row in rows}
 
 
 def _spec(text: str | None) -> ReplaySpec:
@@ -241,11 +252,21 @@ def units_to_replay(read: Read, condition: str, parameters: Parameters) -> list[
     ).tuples(ReplayUnit)
 
 
+def checked_values(read: Read, run_id: str) -> dict[tuple[str, str], float | None]:
+    """Return what a run of frozen answers found, by trace and span; None where it failed."""
+    rows = read(
+        "SELECT trace_id, span_id, arg_max(CASE WHEN status = 'ok' THEN normalized END, created_at) FROM raw.scores"
+        " WHERE run_id = $run GROUP BY ALL",
+        {"run": run_id},
+    ).rows
+    return {(trace.hex, f"{span:016x}"): value for trace, span, value in rows}
+
+
 def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[ReplayUnit]) -> int:
     """Count those of the units that have a final score of this evaluator, version and judge."""
     scored = read(
         "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
-        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
+        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped') AND source <> 'check'"
         " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
         {
             "name": evaluator,
