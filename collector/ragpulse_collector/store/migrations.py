@@ -67,7 +67,7 @@ _FROZEN_SETS = (
         FROM {_ANCHORS}
         QUALIFY frozen_at = max(frozen_at) OVER (PARTITION BY evaluator)""",
     f"""INSERT INTO raw.runs BY NAME
-        SELECT run_id, evaluator, version, judge, 'done' AS status, len(results) AS total, 
+        SELECT run_id, evaluator, version, judge, 'done' AS status, len(results) AS total,
             {_INSTANT.format("checked_at")} AS created_at, false AS in_use, 'check' AS kind,
             json_object('dataset', 'frozen ' || evaluator || ' ' || frozen_at)::VARCHAR AS spec
         FROM {_CHECKS}""",
