@@ -41,7 +41,7 @@ _GROUPS = {
     "Look": ("digest", "topics", "gaps", "show", "metrics", "tail", "status", "sql", "mcp"),
     "Judge": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb", "generate-questions",
               "judge", "models"),
-    "Replay and compare": ("replay", "replays", "compare", "check", "plan", "freeze", "regress"),
+    "Replay and compare": ("runs", "replay", "replays", "compare", "check", "plan", "freeze", "regress"),
     "Run": ("monitors", "monitor", "key", "prices"),
     "Data": ("import", "export", "snapshot", "prune"),
     "Advanced": ("healthy", "migrate", "remap", "vacuum"),

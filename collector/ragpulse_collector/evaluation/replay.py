@@ -172,6 +172,10 @@ class Replays:
         """Return every replay with its progress, newest first."""
         return ReplayList([self._with_progress(run) for run in latest_runs(self.store, checks=False).values()])
 
+    def runs(self) -> Sequence[tuple[Run, ReplayProgress]]:
+        """Return every replay and every check over frozen answers with its progress, newest first."""
+        return [(run, self._with_progress(run)) for run in latest_runs(self.store).values()]
+
     def get(self, run_id: str) -> ReplayProgress:
         """Return one replay with its progress; raises NotFound."""
         return self._with_progress(self._run(run_id))

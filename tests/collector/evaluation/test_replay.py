@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from asking import ask, replay_of
 from stored_units import T0, Units, open_store
+from traffic import rag_trace, send
+from waiting import eventually, until
 
+from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
@@ -26,6 +29,10 @@ from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.wrappers import Gate
 
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+Start = Callable[..., "Collector"]
 NOW = T0 + timedelta(hours=1)
 
 
@@ -301,3 +308,32 @@ def test_requests_of_stored_replays_are_read(store: EmbeddedStore, text: str | N
     assert run.spec == spec
     store.write(lambda tx: add_run(tx, replace(run, run_id="new"))).result()
     assert latest_runs(store)["new"] == replace(run, run_id="new")
+
+
+def test_every_evaluation_is_a_run_in_one_list(collector: Start) -> None:
+    """A rule, a replay and a check over frozen answers: purpose, population, progress, and where the result is."""
+    running = collector(rules=[("live", "refusal", 1.0)])
+    for number in range(12):
+        send(running.url, rag_trace(number))
+    client = connect(running.url)
+    until(client, "select 1 from scores where evaluator = 'refusal' and status = 'ok'", 12)
+    client.call("POST replays", {"evaluators": ["format_adherence"], "since": "1d"})
+    client.call("POST drift/anchors", {"evaluator": "refusal"})
+    client.call("POST drift/run", {"evaluator": "refusal"})
+    listed = eventually(
+        lambda: client.call("GET runs")["runs"],
+        lambda runs: {run["state"] for run in runs if run["population"]["of"] != "future"} == {"done"},
+    )
+    shown = [(run["purpose"], run["population"]["of"], run["state"], run["done"], run["total"]) for run in listed]
+    assert shown == [
+        ("live", "future", "running", None, None),
+        ("check", "dataset", "done", 12, 12),
+        ("exploratory", "range", "done", 12, 12),
+    ]
+    assert [run["evaluators"] for run in listed] == [["refusal"], ["refusal"], ["format_adherence"]]
+    assert [run["purpose"] for run in client.call("GET runs", {"purpose": "check"})["runs"]] == ["check"]
+    assert client.call(f"GET runs/{listed[1]['run_id']}") == listed[1]
+    with pytest.raises(ClientError, match="no run 'x': GET runs lists them"):
+        client.call("GET runs/x")
+    with pytest.raises(ClientError, match="no replay"):
+        client.call(f"POST replays/{listed[1]['run_id']}/use")
