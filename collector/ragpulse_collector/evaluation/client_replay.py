@@ -138,7 +138,7 @@ class ClientReplays:
             cases = cases_of(self._store, [job.unit for job in jobs])
             keys = {job.job_id: _key(job, cases, evaluator) for job in jobs}
             stored = stored_keys(self._store.read, [job.unit for job in jobs], list(keys.values()))
-            ready = [job for job in jobs if job.unit in cases and keys[job.job_id] not in stored]
+            ready = [job for job in jobs if job.unit in cases and not stored.get(keys[job.job_id])]
             settled = [self._settled(job, keys[job.job_id], evaluator, stored) for job in jobs if job not in ready]
             if settled:
                 self._write(run, settled)
@@ -174,9 +174,9 @@ class ClientReplays:
         if foreign:
             raise Invalid(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
 
-    def _settled(self, job: Job, key: str, evaluator: Declared, stored: set[str]) -> Verdict:
+    def _settled(self, job: Job, key: str, evaluator: Declared, stored: Mapping[str, bool]) -> Verdict:
         """Return the verdict of a job without the caller: an equal verdict exists, or the span is missing."""
-        if key in stored:
+        if stored.get(key):
             return Verdict(job=job, score_key=key, created_at=utc_now(), result=None)
         return self._verdict(job, key, evaluator, CallerResult(job.job_id, missing_span(evaluator)))
 
@@ -226,7 +226,7 @@ def _of_open_jobs(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> lis
     for verdict in verdicts:
         job = open_jobs.get(verdict.job.job_id)
         if job is not None:
-            reused = verdict.score_key in keys
+            reused = keys.get(verdict.score_key, False)
             open_verdicts.append(
                 replace(verdict, job=job, result=None, reservation=None) if reused else replace(verdict, job=job)
             )

@@ -165,13 +165,9 @@ class DriftWatch:
         query = query or Query(window=Window(now - BACK, now, 0), now=now)
         former, items = frozen_sets(self.store.read).get(name), _drawn(self.store, query, name, n)
         dataset = frozen_name(name, iso(query.now) or "")
-
-        def work(tx: Transaction) -> None:
-            if former is not None and former != dataset:
-                delete_dataset(tx, former)
-            add_items(tx, dataset, items)
-
-        self.store.write(work).result()
+        if former is not None:
+            self.store.write(lambda tx: delete_dataset(tx, former)).result()
+        self.store.write(lambda tx: add_items(tx, dataset, items)).result()
         return self.report(name)
 
     def run(self, name: str) -> DriftReport:

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NoReturn
 
 from ragpulse_collector.instants import EPOCH
@@ -26,7 +28,7 @@ from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_collector.units.keys import ScoreKeys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
-from ragpulse_evaluators.judges.protocol import close_judge
+from ragpulse_evaluators.judges.protocol import anew, close_judge
 from ragpulse_evaluators.runner import Work as EngineWork
 from ragpulse_evaluators.runner import gate_of
 
@@ -54,6 +56,11 @@ class Job:
     """Errors so far."""
     rule: str | None = None
     """The rule that selected it; None: a replay or a person did."""
+
+    @property
+    def is_wanted_again(self) -> bool:
+        """Whether a reply that could not be read is asked for again: somebody wants a verdict now."""
+        return self.run_id is not None or self.u is None
 
     @property
     def stream(self) -> str:
@@ -144,8 +151,8 @@ def of_run(read: Read, run_id: str, *, limit: int | None = None, job_ids: Sequen
     return [_job(row) for row in queries.unfinished_of_run(read, run_id, limit=limit, job_ids=job_ids)]
 
 
-def stored_keys(read: Read, units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
-    """Return the keys under which a final score is stored already."""
+def stored_keys(read: Read, units: Sequence[Unit], keys: Sequence[str]) -> dict[str, bool]:
+    """Return the keys under which a final score is stored already, and whether it is a verdict."""
     have_times = all(unit.request_time is not None for unit in units)
     times = [unit.request_time or LONG_AGO for unit in units] if have_times and units else [LONG_AGO, datetime.max]
     return queries.stored_keys(read, {unit.trace_id for unit in units}, keys, min(times), max(times))
@@ -281,7 +288,24 @@ def prepare(
         attempts = range(job.attempts, queries.MAX_ATTEMPTS[evaluator.judge_id is not None])
         works.append(Work(job=job, run=run, evaluator=evaluator, case=case, key=key, attempts=attempts))
     stored = stored_keys(store.read, units, [work.key for work in works])
-    return [replace(work, is_scored=True) if work.key in stored else work for work in works] if stored else works
+    return [_beside(work, stored.get(work.key)) for work in works] if stored else works
+
+
+def _beside(work: Work, has_verdict: bool | None) -> Work:
+    """Return the work beside the score that is stored under its key: a verdict, or (False) a reply that holds none."""
+    if has_verdict is None:
+        return work
+    if has_verdict or not work.job.is_wanted_again:
+        return replace(work, is_scored=True)
+    return replace(work, evaluator=_asking_anew(work.evaluator))
+
+
+@lru_cache(maxsize=64)
+def _asking_anew(evaluator: Evaluator) -> Evaluator:
+    """Return the evaluator with a judge whose recorded replies do not answer."""
+    changed = copy(evaluator)
+    changed.judge = evaluator.judge and anew(evaluator.judge)
+    return changed
 
 
 @dataclass(eq=False)

@@ -19,15 +19,17 @@ from traffic import rag_trace, send
 from waiting import eventually, until
 
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.evaluation import Worker
+from ragpulse_collector.evaluation import RecordedCalls, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.refusals import NotFound
+from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.runs import Declaration, ReplaySpec, add_run, latest_runs
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
+from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.wrappers import Gate
+from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -200,6 +202,41 @@ def test_a_capped_replay_keeps_what_was_paid(store: EmbeddedStore) -> None:
     assert state.status == "capped"
     assert state.done >= 10
     assert state.pi == state.done / 40
+
+
+@pytest.mark.parametrize("wants", ["replay", "POST evaluate"])
+def test_a_reply_that_could_not_be_read_is_asked_for_again(store: EmbeddedStore, wants: str) -> None:
+    """The rule is done with it; who asks for a verdict now gets another reply, not the recorded one. Verdicts stay."""
+
+    class Mumbles(Echo):
+        async def ask(self, messages: Any, **_: Any) -> list[JudgeCall]:
+            self.asked += 1
+            return [JudgeCall(completion="well" if self.asked == 1 else "1", cost_usd=0.01)]
+
+    class Reads(Judged):
+        async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+            assert self.judge is not None
+            calls += await self.judge.ask([{"role": "user", "content": case.response or ""}])
+            if not calls[-1].completion.isdigit():
+                raise Unreadable("no verdict in the reply")
+            return float(calls[-1].completion)
+
+    mumbling = Mumbles()
+    one = Reads(mumbling)
+    one.judge = CachedJudge(mumbling, RecordedCalls(store))
+    with working(store, one, concurrency=1) as (replays, worker):
+        started(replays, "judged", limit=1)
+        assert worker.wait_idle(60)
+        (trace,) = store.read("SELECT trace_id FROM scores WHERE status = 'invalid'").values
+        for _ in range(2):
+            if wants == "replay":
+                started(replays, "judged", limit=1)
+            else:
+                Sampler(store).force(trace, None, ["judged"])
+                worker.wake()
+            assert worker.wait_idle(60)
+    statuses = store.read("SELECT status FROM scores ORDER BY created_at").values
+    assert (statuses, mumbling.asked) == (["invalid", "ok"], 2)
 
 
 def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:

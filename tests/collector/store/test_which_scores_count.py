@@ -263,11 +263,11 @@ def test_a_replay_of_an_earlier_version_of_the_store_stays_in_use(store: Embedde
 
 
 SEES_ALL = {
-    "migrations.py": (1, "people's scores"),
+    "migrations.py": (3, "people's scores; checks of judges of older versions"),
     "views.py": (4, "SQL: the views; the one home of what counts"),
     "retention.py": (2, "deletion"),
     "queries/jobs.py": (6, "which jobs are finished, which verdict exists, length of replies"),
-    "queries/runs/__init__.py": (3, "the replay itself"),
+    "queries/runs/__init__.py": (4, "the run itself"),
     "queries/runs/results.py": (1, "the replay itself; what it is held against is in use"),
     "queries/deciding.py": (4, "online scores and people's"),
     "queries/decisions.py": (2, "online scores; which jobs are finished"),

@@ -189,15 +189,18 @@ def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:
 
 def stored_keys(
     read: Read, trace_ids: Collection[str], keys: Sequence[str], first: datetime, last: datetime
-) -> set[str]:
-    """Return those of the keys under which a final score of these traces, requested between two times, is stored."""
+) -> dict[str, bool]:
+    """Return those of the keys under which a final score of these traces, requested between two times, is stored.
+
+    The value tells whether there is a verdict: an `invalid` reply is final for the rule, and none.
+    """
     stored = read(
-        "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
-        " AND request_time BETWEEN $first AND $last"
-        " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
+        "SELECT score_key, bool_or(status <> 'invalid') FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
+        " AND request_time BETWEEN $first AND $last AND score_key IN (SELECT unnest($keys::VARCHAR[]))"
+        " AND status IN ('ok', 'invalid', 'skipped') GROUP BY score_key",
         {"ids": sorted(trace_ids), "keys": list(keys), "first": first, "last": last},
     )
-    return set(stored.values)
+    return dict(stored.rows)
 
 
 _COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "rule", "created_at")

@@ -263,10 +263,10 @@ def checked_values(read: Read, run_id: str) -> dict[tuple[str, str], float | Non
 
 
 def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[ReplayUnit]) -> int:
-    """Count those of the units that have a final score of this evaluator, version and judge."""
+    """Count those of the units that have a verdict of this evaluator, version and judge."""
     scored = read(
         "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
-        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped') AND source <> 'check'"
+        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'skipped') AND source <> 'check'"
         " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
         {
             "name": evaluator,
