@@ -298,11 +298,14 @@ def _address(url: str) -> str:
     """Return an address without its last slashes; raises ClientError where it has no scheme, host or valid port."""
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in url
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fits = fits and " " not in url and "@" not in parts.netloc
     except ValueError:
         fits = False
     if not fits:
-        raise ClientError(f"{url!r} is no address: it begins with http:// or https://, such as {DEFAULT_URL}")
+        shown = url.rpartition("@")[2]  # a password before it is not repeated
+        why = "it has no user (RAGPULSE_API_KEY has the key)" if shown != url else "it begins with http:// or https://"
+        raise ClientError(f"{shown!r} is no address: {why}, such as {DEFAULT_URL}")
     return url.rstrip("/")
 
 

@@ -139,7 +139,8 @@ def _destination(
         _check_protocol(env)
     for url in urls:
         if not url.lower().startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is not an address that begins with http:// or https://")
+            shown = url.rpartition("@")[2]  # a password before it is not repeated
+            raise ValueError(f"{shown!r} is not an address that begins with http:// or https://")
     if key:
         all_headers["Authorization"] = f"Bearer {key}"
     return Destination(

@@ -134,6 +134,7 @@ def test_a_closed_file_is_vacuumed(collector: Start, tmp_path: Path, capsys: pyt
         (["key", "--scope", "admin", "--service", "a"], 1, "ragpulse: the key 'key' has the scope admin"),
         (["import", "phoenix", "http://127.0.0.1:9"], 1, "nothing answers at http://127.0.0.1:9"),
         (["import", "mlflow", "http://127.0.0.1:9"], 1, "start mlflow, or name its address"),
+        (["traces", "--url", "http://me:secret@h"], 1, "ragpulse: 'h' is no address: it has no user (RAGPULSE_API_KEY"),
         (["traces", "--url", "banana"], 1, "'banana' is no address: it begins with http:// or https://"),
         (["traces", "--url", "127.0.0.1:4318"], 1, "it begins with http://"),
         (["tail", "--url", "ftp://127.0.0.1"], 1, "it begins with http://"),
@@ -166,12 +167,12 @@ def test_a_file_that_cannot_be_written_is_one_line(
     taken = tmp_path / "taken"
     taken.write_text("a file where a folder is needed")
     capsys.readouterr()
-    for arguments in (
-        ["export", f"{taken}/out"],
-        ["snapshot", f"{taken}/copy.duckdb"],
-        ["show", row["trace_id"], "--html", f"{taken}/page.html"],
+    for arguments, code in (
+        (["export", f"{taken}/out"], 1),
+        (["snapshot", f"{taken}/copy.duckdb"], 1),
+        (["show", row["trace_id"], "--html", f"{taken}/page.html"], 2),
     ):
-        assert run([*arguments, "--url", running.url]) == 1
+        assert run([*arguments, "--url", running.url]) == code
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert str(taken) in line
 

@@ -141,6 +141,7 @@ def test_a_wrong_setting_does_not_stop_the_application_outside_strict_mode(caplo
         ({"capture_content": "no"}, "capture_content= is True, False or None, and not 'no'"),
         ({"enabled": "false"}, "enabled= is True, False or None, and not 'false'"),
         ({"endpoint": "htps://collector.example"}, "begins with http:// or https://"),
+        ({"endpoint": "ftp://me:secret@collector.example"}, "^'collector.example/v1/traces' is not an address"),
         ({"max_text_bytes": "64k"}, "max_text_bytes= is a number"),
     ],
 )
