@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from traffic import scored
+from traffic import rag_trace, scored, send
 
 from ragpulse_collector.cli import cli, run
 from ragpulse_collector.cli.tables import print_json
@@ -55,6 +55,19 @@ def test_traces_show_and_sql_answer(collector: Start, capsys: pytest.CaptureFixt
     assert "groundedness" in capsys.readouterr().out
     assert run(["sql", "select count(*) as n from spans", "--json", "--url", running.url]) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 9}]
+
+
+def test_a_trace_whose_first_span_has_not_arrived_is_shown(
+    collector: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a latency; the list has the name of a root that is no request."""
+    running = collector()
+    probe = {**rag_trace(1)[0], "name": "GET /healthz", "attributes": []}
+    send(running.url, [*rag_trace(0)[1:], probe])
+    assert run(["show", f"{1:032x}", "--url", running.url]) == 0
+    assert "  - ms" in capsys.readouterr().out
+    assert run(["traces", "--roots", "other", "--url", running.url]) == 0
+    assert "GET /healthz" in capsys.readouterr().out
 
 
 def test_status_prints_one_figure_a_row(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
         return
     trace = answer["trace"]
     click.echo(
-        safe(f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
+        safe(f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {cell(trace['latency_ms'])} ms")
     )
     click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
     for name, columns in TRACE_TABLES.items():
@@ -116,7 +116,10 @@ def tail(ask: Ask, count: int | None, pause_s: float) -> None:
         for trace in reversed(answer["traces"]):
             click.echo(
                 "  ".join(
-                    map(cell, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))
+                    map(
+                        cell,
+                        (trace["start_time"], trace["trace_id"], f"{cell(trace['latency_ms'])} ms", trace["query"]),
+                    )
                 )
             )
             seen += 1

@@ -214,13 +214,14 @@ def is_json(value: Any) -> bool:
 
 
 def _field(row: Json, path: str, tz: str) -> Any:
-    """Return what a table shows of a row: a field, or the sum of the known ones of `a+b`."""
+    """Return what a table shows of a row: a field, or the sum of the known ones of `a+b`, of texts the first."""
     known = [row[name] for name in path.split("+") if row[name] is not None]
     if not known or not isinstance(known[0], str):
         return None if not known else known[0] if len(known) == 1 else sum(known)
     if path in ("metric", "evaluator"):
         return called(known[0])
-    return known[0][:QUESTION] if path == "query" else shown_at(known[0], tz) if path.endswith("_time") else known[0]
+    text = known[0][:QUESTION] if path.startswith("query") else known[0]
+    return shown_at(text, tz) if path.endswith("_time") else text
 
 
 def report(title: str, content: Json, *, as_json: bool) -> None:

@@ -70,7 +70,7 @@ class TracePage:
     """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
 
 
-_COLUMNS = {"time": "start_time", "trace": "trace_id", "query": "query", "latency ms": "latency_ms",
+_COLUMNS = {"time": "start_time", "trace": "trace_id", "query": "query+name", "latency ms": "latency_ms",
             "tokens": "input_tokens+output_tokens", "cost": "cost_usd", "scores": "scores"}  # fmt: skip
 _WORST = "The answers with the lowest scores of an evaluator (default: the one that leads), worst first."
 
