@@ -15,11 +15,12 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
 from ragpulse_evaluators.registry import default_registry
-from ragpulse_evaluators.statistics import needed_n
+from ragpulse_evaluators.statistics import Estimate, Moments, needed_n
 
 __all__ = ["Check", "Plan", "changed_meaning", "check", "plan"]
 
 MIN_HALF_WIDTH = 0.0001
+_LEAST_SPREAD = 0.001
 _GUESS = 0.9
 """The assumed pass rate before anything was measured; 0.5 would be the least favourable."""
 
@@ -34,6 +35,9 @@ class Plan:
     """The mean score that the number is for."""
     assumed_from: str
     n: int
+    n_least: int | None
+    """The range of `n`: the mean, and how alike answers of a user are, are known with an interval. Null without one."""
+    n_most: int | None
     users: int | None
     """The users that these answers must come from; null where each answer counts as one of its own."""
     traces_per_day: float
@@ -74,6 +78,8 @@ def plan(store: Store, query: Query, evaluator: str, half_width: float) -> Plan:
         assumed=needed.mean,
         assumed_from=needed.source,
         n=n,
+        n_least=needed.least,
+        n_most=needed.most,
         users=needed.users,
         traces_per_day=a_day,
         users_per_day=users_a_day,
@@ -94,6 +100,8 @@ class _Needed:
     source: str
     n: int
     users: int | None = None
+    least: int | None = None
+    most: int | None = None
 
 
 def _needed(bucket: Bucket | None, half: float) -> _Needed:
@@ -103,13 +111,36 @@ def _needed(bucket: Bucket | None, half: float) -> _Needed:
     moments = bucket.moments
     times = moments.times_needed(half)
     n, mean = math.ceil(moments.n * times), min(1.0, max(0.0, moments.mean))
+    least, most = (math.ceil(n * factor) for factor in _range(moments, bucket.estimate))
     if moments.clusters >= moments.n:
-        return _Needed(mean, "measured", n)
+        return _Needed(mean, "measured", n, least=least, most=most)
     asker = "session" if bucket.identified == 1 else "user"
     source = (
         f"measured: a {asker} asks {moments.n / moments.clusters:.1f} times, answers alike by {moments.likeness:.2f}"
     )
-    return _Needed(mean, source, n, math.ceil(moments.clusters * times))
+    return _Needed(mean, source, n, math.ceil(moments.clusters * times), least, most)
+
+
+def _range(moments: Moments, estimate: Estimate) -> tuple[float, float]:
+    """Return by how much fewer and more answers may be needed: as the measured spread and likeness may be off.
+
+    The spread of scores with this mean lies between those at the ends of the mean's interval. The error of the likeness
+    is Fisher's (1925), from as many users as there are.
+    """
+    mean, rho = min(1.0, max(0.0, moments.mean)), moments.likeness
+    ends = [end for end in (estimate.lo, estimate.hi, mean) if end is not None]
+    spreads = [max(end * (1.0 - end), _LEAST_SPREAD) for end in ends]
+    if min(ends) < 0.5 < max(ends):
+        spreads.append(0.25)
+    spread = max(mean * (1.0 - mean), _LEAST_SPREAD)
+    alike = moments.cluster_ww / moments.ww - 1.0
+    if alike <= 0.0:
+        return min(spreads) / spread, max(spreads) / spread
+    each = 1.0 + alike
+    error = 1.96 * (1.0 - rho) * (1.0 + alike * rho) * math.sqrt(2.0 / (each * alike * max(1, moments.clusters - 1)))
+    designs = [1.0 + alike * min(1.0, max(0.0, rho + sign * error)) for sign in (-1.0, 1.0)]
+    design = 1.0 + alike * rho
+    return min(spreads) / spread * designs[0] / design, max(spreads) / spread * designs[1] / design
 
 
 def _rate(needed: _Needed, answers: float, users: float) -> float | None:

@@ -107,7 +107,7 @@ def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "sequential, by user")
     assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
     assert told["effect_size"] == pytest.approx(-0.65, abs=0.15)
-    assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
+    assert {one["metric"]: one["verdict"] for one in told["also"]}["latency"] == "worse"
     unnamed = ask(store, "compare", {"a": "prompt:v7", "b": "prompt:v8"}, clock=now)
     assert unnamed["evaluator"] == "judge"  # none of the well-known ones: the one there is
 
@@ -372,3 +372,20 @@ def test_a_comparison_ends_before_the_oldest_answer_that_waits(store: EmbeddedSt
     units.save()
     outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
     assert (outcome["a"]["n"], outcome["b"]["n"], outcome["b"]["missing"]) == (75, 75, 0)
+
+
+def test_fail_rates_are_compared(store: EmbeddedStore) -> None:
+    """17 % against 27 % fail, with scores whose means differ little: the rate says worse, whatever the mean says."""
+    units = Units(store)
+    for number in range(2400):
+        new = bool(number % 2)
+        fails = uniform(number, "fails") < (0.273 if new else 0.172)
+        units.unit(number, prompt_version="v7" if new else "v6", user_id=f"u{number}")
+        units.decision(number, "judge")
+        units.score(number, "judge", 0.58 if fails else 0.62, passing=not fails)
+    units.save()
+    outcome = ask(store, "compare", {"a": "prompt:v6", "b": "prompt:v7", "evaluator": "judge"}, clock=now)
+    (rate,) = (one for one in outcome["also"] if one["metric"] == "fail_rate")
+    assert rate["verdict"] == "worse"
+    assert (rate["a"], rate["b"]) == (pytest.approx(0.172, abs=0.03), pytest.approx(0.273, abs=0.03))
+    assert rate["difference"]["lo"] > 0.0

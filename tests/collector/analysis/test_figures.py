@@ -14,6 +14,7 @@ from asking import ask
 from stored_units import T0, Units
 
 from ragpulse_collector.analysis.figures import Condition, Read, readings, readings_by_bucket
+from ragpulse_collector.analysis.plan import plan
 from ragpulse_collector.analysis.query import Query, having
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.why.cost import cost_change
@@ -214,3 +215,26 @@ def test_a_quiet_cost_of_users_is_no_change(store: EmbeddedStore, *, returning: 
     parts = {part.attribute: part for part in change("dear").parts}
     assert is_sure(parts["prices"].lo, parts["prices"].hi)
     assert not is_sure(parts["models"].lo, parts["models"].hi)
+
+
+def test_a_plan_has_a_range(store: EmbeddedStore) -> None:
+    """Pilots of 150 answers of 30 users: the range holds the number that the truth needs, in nearly all."""
+    units, rng, number = Units(store), random.Random(2), 0
+    for service in range(SERVICES):
+        for user in range(30):
+            rate = rng.betavariate(0.85 * 4, 0.15 * 4)
+            for _ in range(5):
+                number += 1
+                facts = {"variant": f"s{service}", "user_id": f"u{user}"}
+                units.scored(number, "judge", float(rng.random() < rate), facts=facts, pi=1.0, u=0.5)
+    units.save()
+    needed = 0.85 * 0.15 * (1.96 / 0.03) ** 2 * (1.0 + 4 * 0.2)
+    held = 0
+    for service in range(SERVICES):
+        query = Query(window=DAY, filters=having({"variant": [f"s{service}"]}), now=DAY.last)
+        found = plan(store, query, "judge", 0.03)
+        assert found.n_least is not None
+        assert found.n_most is not None
+        assert found.n_least <= found.n <= found.n_most
+        held += found.n_least <= needed <= found.n_most
+    assert held >= 0.85 * SERVICES

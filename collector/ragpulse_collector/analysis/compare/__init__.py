@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from statistics import pvariance
 from typing import TypeVar
@@ -14,6 +14,7 @@ from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, re
 from ragpulse_collector.analysis.compare.mix import change_of_mix, moves_without_groups, request_keys
 from ragpulse_collector.analysis.compare.pairs import OF_VERSIONS, paired_verdict
 from ragpulse_collector.analysis.compare.sides import (
+    OPPOSITE,
     WHOLE,
     Compared,
     Decided,
@@ -103,7 +104,7 @@ class Comparison(Compared):
     """Common answers of both sides; common questions where the requests differ."""
     flips: Sequence[Flip]
     also: Sequence[Effect]
-    """Latency, cost and acceptance."""
+    """Fail rate, latency, cost and acceptance."""
     by: str | None
     strata: Sequence[ComparedStratum]
     mix: str | None
@@ -143,6 +144,7 @@ def compare(
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
     also = _effects(store, sides, query, column)
+    rate = _fail_rate(*units) if groups else None
     before, after = (side.scored for side in units) if outcome.paired else _same_questions(*units)
     shared = before.keys() & after.keys()
     shown = [[answer for unit, answer in side.scored.items() if unit in shared or not outcome.paired] for side in units]
@@ -159,7 +161,7 @@ def compare(
         wording=_wording(*shown),
         shared=len(shared),
         flips=_flips(store, before, after, shared),
-        also=also.get(WHOLE, ()),
+        also=[*also.get(WHOLE, ()), *([rate] if rate else ())],
         by=column and public_name(column),
         mix=changed,
         strata=[replace(stratum, also=also.get(stratum.value, ())) for stratum in strata],
@@ -220,6 +222,31 @@ def _compared(a: SideUnits, b: SideUnits) -> Compared:
         reach = reach_of_sides(a, b)
     size = _effect_size(decided.difference, before, after)
     return extended(Compared, held(decided, reach), test=test, effect_size=size, paired=paired)
+
+
+def _fail_rate(a: SideUnits, b: SideUnits) -> Effect | None:
+    """Compare how many answers fail; None where the evaluator has no pass or fail."""
+    sides = [_of_failures(side) for side in (a, b)]
+    means = [_estimate(list(side.scored.values())) for side in sides]
+    if means[0] is None or means[1] is None:
+        return None
+    found = _compared(*sides)
+    verdict = OPPOSITE.get(found.verdict, found.verdict)  # lower is better
+    return extended(
+        Effect, replace(_decided_of(found), verdict=verdict), metric="fail_rate", unit="share",
+        a=means[0].estimate, b=means[1].estimate, p=found.test.p if found.test else 1.0,
+    )  # fmt: skip
+
+
+def _of_failures(side: SideUnits) -> SideUnits:
+    scored = {
+        key: replace(one, value=float(one.failed or 0)) for key, one in side.scored.items() if one.unclear is not None
+    }
+    return replace(side, scored=scored)
+
+
+def _decided_of(found: Compared) -> Decided:
+    return Decided(**{one.name: getattr(found, one.name) for one in fields(Decided)})
 
 
 def _effect_size(difference: Uncertain | None, a: Units, b: Units) -> float | None:

@@ -293,7 +293,7 @@ Group = tuple[str, str]
 WHOLE = ""
 """Stands for all values together: no dimension has an empty value."""
 _COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), ACCEPTED: ("acceptance", "score")}
-_OPPOSITE: dict[SideVerdict, SideVerdict] = {"better": "worse", "worse": "better"}
+OPPOSITE: dict[SideVerdict, SideVerdict] = {"better": "worse", "worse": "better"}
 
 
 def effects(
@@ -349,7 +349,7 @@ def _effect(column: str, a: Estimate, b: Estimate) -> Effect:
     metric, unit = _COLUMNS[column]
     decided, test = compare_sides(a, b, scale=max(abs(a.estimate), abs(b.estimate), 1e-9), bounded=False)
     if column != ACCEPTED:  # lower is better
-        decided = replace(decided, verdict=_OPPOSITE.get(decided.verdict, decided.verdict))
+        decided = replace(decided, verdict=OPPOSITE.get(decided.verdict, decided.verdict))
     return extended(Effect, decided, metric=metric, unit=unit, a=a.estimate, b=b.estimate, p=test.p)
 
 
