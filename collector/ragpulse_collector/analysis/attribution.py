@@ -226,7 +226,7 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
             sample = sample_of(store, name, query.window.parameters, query.filters, columns=groups, prefix=f"{role}_")
             passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
             parts.append(
-                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role,"
+                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, status, '{role}' AS role,"
                 f" CASE WHEN status = 'ok' AND NOT {UNCLEAR} THEN {passed} END AS ok{group_sql}"
                 f" FROM ({sample.sql}) WHERE pi > 0"
             )
@@ -236,11 +236,13 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
     verdicts = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in names)
     units = (
         f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
-        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql} HAVING count(ok) > 0"
+        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql}"
+        " HAVING (count(ok) > 0 OR bool_or(status <> 'skipped'))"  # what is unclear or failed is an answer, too
         + (" AND bool_or(role = 'faithful')" if roles.faithful else "")  # the others are in the weights of these
     )
     rows = store.read(
-        f"SELECT {query.window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(names)}{group_sql}"
+        f"SELECT {query.window.bucket('request_time')},"
+        f" count(*) FILTER (coalesce({', '.join(names)}) IS NOT NULL), sum(1 / pi), {', '.join(names)}{group_sql}"
         f" FROM ({units}) GROUP BY ALL",
         parameters,
     ).rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,18 +13,19 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.attribution import FailureCell, failure_attribution
+from ragpulse_collector.analysis.attribution import FailureCell, Roles, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.figures import Condition, readings
 from ragpulse_collector.analysis.gaps import gaps
 from ragpulse_collector.analysis.overview import Headline, RangeSummary, TrafficSummary, overview, traffic_alone
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.query import Query, window_between
-from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.analysis.selection import Window, iso
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
-from ragpulse_collector.monitoring.headline import Statement, headline
+from ragpulse_collector.monitoring.headline import Statement, headline, levels
 from ragpulse_collector.monitoring.messages import Alert
 from ragpulse_collector.monitoring.targets import Targets, TargetState
 from ragpulse_collector.refusals import Conflict
@@ -33,11 +35,12 @@ from ragpulse_collector.store.estimates import WEIGHT
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace
-from ragpulse_collector.store.queries.traces import requests_since
+from ragpulse_collector.store.queries.traces import first_span, requests_since
 from ragpulse_collector.store.topics import last_fit, stored_topics
 from ragpulse_collector.words import called, times
-from ragpulse_collector.words.figures import counted, estimate, percent, snippet, unit_of, usd
+from ragpulse_collector.words.figures import counted, estimate, metric_name, percent, snippet, title, unit_of, usd
 from ragpulse_collector.words.times import clock
+from ragpulse_evaluators.statistics import Interval, minus
 
 __all__ = ["Digest", "Digests", "Silence"]
 
@@ -58,7 +61,10 @@ _SILENCES = f"""
     SELECT $first + to_hours(min(hour)), $first + to_hours(max(hour) + 1), round_even(sum(n), 0)::BIGINT AS usual
     FROM silent GROUP BY run HAVING usual >= {_EXPECTED} ORDER BY usual DESC, 1 LIMIT 1"""
 """Runs of hours without a request, and how many those hours had a week before."""
-_WORST = 3
+_WORST, _CONFIDENCE = 3, 0.99
+_TOTALS, _SHARES = ("requests", "cost_usd"), ("error_rate", "refused_rate", "empty_rate")
+_LEAST_TOTAL, _LEAST_SHARE = 0.25, 0.02
+"""The smallest move that is news: of a count or a sum by its former level, of a share as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,15 @@ class Silence:
     from_: Annotated[datetime, Field(alias="from")]
     to: datetime
     usual: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A figure of the traffic that surely moved against the same days of the week before."""
+
+    metric: str
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +97,10 @@ class Digest:
     targets: Sequence[TargetState]
     failures: Sequence[FailureCell]
     """Where answers failed in this range and in the one before; empty where quality did not surely fall."""
+    failures_by: Roles | None = None
+    """The evaluators that tell where: without one of the contexts, retrieval is unknown."""
+    moved: Sequence[Moved] = ()
+    """What surely moved in traffic, cost, errors, refusals and empty answers."""
     silence: Silence | None
     worst: Sequence[ScoredTrace]
     """The worst answers that do not pass the evaluator that leads."""
@@ -123,14 +142,16 @@ class Digests:
         summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
         topics = stored_topics(snapshot.store.read) if fit else ()
         fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
-        attributed = (failure_attribution(snapshot.store, part, lead).cells for part in (whole, earlier) if fell)
+        attributed = [failure_attribution(snapshot.store, part, lead) for part in (whole, earlier) if fell]
         return Digest(
             from_=query.window.first,
             to=query.window.last,
             overview=summary,
             before=traffic_alone(Snapshot(self._store, earlier)),
             targets=self._targets(query).targets,
-            failures=[cell for cells in attributed for cell in cells],
+            failures=[cell for one in attributed for cell in one.cells],
+            failures_by=attributed[0].evaluators if attributed else None,
+            moved=_moved(snapshot.store, whole, earlier),
             silence=_silence(snapshot.store, query),
             worst=_worst(snapshot.store, whole, lead),
             appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
@@ -184,6 +205,33 @@ def _gaps(store: Store, query: Query, lead: str, least_users: int) -> list[str]:
         return []
 
 
+def _moved(store: Store, query: Query, earlier: Query) -> list[Moved]:
+    """Return what surely moved against the same days of the week before: a weekend is no fall.
+
+    Where these are unknown, shares are held against the range before, and totals against nothing.
+    """
+    window, weeks = query.window, math.ceil((query.window.last - query.window.first) / _WEEK) * _WEEK
+    start = requests_since(store) or first_span(store)
+    known = start is not None and start <= window.first - weeks
+    before = replace(query, window=Window(window.first - weeks, window.last - weeks, 0)) if known else earlier
+    found = []
+    for metric in (*(_TOTALS if known else ()), *_SHARES):
+        was, now = (_reading(store, metric, one) for one in (before, query))
+        if was is None or now is None:
+            continue
+        move, least = minus(now, was), _LEAST_SHARE if metric in _SHARES else _LEAST_TOTAL * was.value
+        if (move.lo > 0.0 or move.hi < 0.0) and abs(move.value) >= least and (metric in _SHARES or now.value):
+            found.append(Moved(metric, was.value, now.value))
+    return found
+
+
+def _reading(store: Store, metric: str, query: Query) -> Interval | None:
+    found = readings(store, metric, query, Condition("change"))["{}"](_CONFIDENCE)
+    if found.value is None or found.lo is None or found.hi is None or not found.n:
+        return None
+    return Interval(found.value, found.lo, found.hi)
+
+
 def _silence(store: Store, query: Query) -> Silence | None:
     """Return the hours without a request that had the most a week before; None where that may be chance."""
     parameters = {**query.parameters, "counted": requests_since(store) or EPOCH}
@@ -217,13 +265,19 @@ _PLACES: Final = (("retrieval", "Retrieval"), ("generation", "Generation"))
 def is_quiet(week: Digest) -> bool:
     """Return whether nothing changed, nothing is urgent, and nothing was out of order."""
     verdicts = (row.verdict in ("better", "worse") for row in week.overview.quality)
-    moved = (week.silence, *week.appeared, *week.vanished, *verdicts)
+    moved = (week.silence, *week.moved, *week.appeared, *week.vanished, *verdicts)
     return not any(moved) and not any(statement.tone for statement in _statements(week))
 
 
 def lines(week: Digest) -> list[str]:
     """Return the digest, a fact on each line; a quiet week has two."""
-    facts = [*(statement.text for statement in _statements(week)), *_failures(week), *_silent(week), *_asked(week)]
+    statements = [statement.text for statement in _statements(week)]
+    moves = [
+        text
+        for text in _moves(week)
+        if not any(text[: text.index(" ")] == one[: text.index(" ")] for one in statements)
+    ]
+    facts = [*statements, *moves, *_failures(week), *_silent(week), *_asked(week)]
     facts += _measured(week)
     told = [_figures(week), *([" ".join(facts)] if is_quiet(week) else facts)]
     return [_of_weeks(line) for line in told]
@@ -262,10 +316,13 @@ def _leading(week: Digest) -> Headline | None:
 
 def _failures(week: Digest) -> Iterator[str]:
     """`Retrieval fails for 3.0 % of answers (before 3.1 %). Generation fails for 12 % of answers (before 4 %).`"""
-    if len(week.failures) == 2:
+    if len(week.failures) == 2 and week.failures_by:
         now, before = week.failures
+        known = {"retrieval": week.failures_by.sufficient or week.failures_by.used, "generation": True}
         yield " ".join(
             f"{word} fails for {percent(_share(now, kind))} of answers (before {percent(_share(before, kind))})."
+            if known[kind]
+            else f"Whether {word.lower()} fails is not measured."
             for kind, word in _PLACES
         )
 
@@ -273,6 +330,13 @@ def _failures(week: Digest) -> Iterator[str]:
 def _share(cell: FailureCell, kind: str) -> float | None:
     kinds = (cell.good, cell.retrieval, cell.generation, cell.refusal_right, cell.refusal_wrong, cell.unknown)
     return float(getattr(cell, kind)) / sum(kinds) if sum(kinds) else None
+
+
+def _moves(week: Digest) -> Iterator[str]:
+    """`Refused rate rose 0 % → 30 % against the same days of the week before.`"""
+    for one in week.moved:
+        moved = levels(one.metric, one.before, one.after)
+        yield f"{title(metric_name(one.metric))} {moved} against the same days of the week before."
 
 
 def _silent(week: Digest) -> Iterator[str]:

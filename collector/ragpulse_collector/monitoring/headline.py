@@ -265,7 +265,7 @@ def _unchanged(view: Place, overview: RangeSummary) -> Statement:
 
 
 def _against(view: Place, metric: str, before: float, after: float, *, worse: bool) -> Statement:
-    text = f"{_named(metric)} {_levels(metric, before, after)} against {view.before}."
+    text = f"{_named(metric)} {levels(metric, before, after)} against {view.before}."
     return Statement(text, "bad" if worse else "good", [_why(view, metric), *_links(view, metric)])
 
 
@@ -273,9 +273,8 @@ def _shifted(view: Place, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
     cause = f", when {shift.cause} began" if shift.cause else ""
-    levels = _levels(shift.metric, before.value, after.value)
     return Statement(
-        text=f"{_named(shift.metric)} {levels} at {zoned(shift.t)}{cause}.",
+        text=f"{_named(shift.metric)} {levels(shift.metric, before.value, after.value)} at {zoned(shift.t)}{cause}.",
         tone="bad" if shift.worse else "good",
         links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",
@@ -292,8 +291,8 @@ def _named(metric: str) -> str:
     return title({"cost_usd": "cost per answer"}.get(metric, metric_name(metric)))
 
 
-def _levels(metric: str, before: float, after: float) -> str:
-    """`fell 0.94 → 0.73`, with as many digits as show the difference."""
+def levels(metric: str, before: float, after: float) -> str:
+    """Return `fell 0.94 → 0.73`, with as many digits as show the difference."""
     unit = unit_of(metric)
     short = [f"{level:.2f}" for level in (before, after)]
     shown = short if unit == "ratio" and short[0] != short[1] else [by_unit(level, unit) for level in (before, after)]

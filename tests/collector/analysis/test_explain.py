@@ -236,6 +236,25 @@ def test_blame_counts_an_answer_once(store: EmbeddedStore) -> None:
     assert (cell["good"], cell["unknown"], cell["n"]) == (20.0, 20.0, 20)
 
 
+@pytest.mark.parametrize("lost", ["unclear", "error", "skipped"])
+def test_unknown_answers_stay_in_the_denominator(store: EmbeddedStore, lost: str) -> None:
+    """Ten of forty have no verdict: they are unknown; those with nothing to judge are not counted."""
+    units = Units(store)
+    for number in range(40):
+        units.unit(number)
+        units.decision(number, "groundedness")
+        if number % 4:
+            units.score(number, "groundedness", float(number % 2))
+        elif lost == "unclear":
+            units.score(number, "groundedness", 0.9, passing=None, label="unclear")
+        else:
+            units.score(number, "groundedness", None, status=lost)
+    units.save()
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h"}, clock=now)["cells"]
+    assert (cell["good"], cell["generation"], cell["n"]) == (20.0, 10.0, 30)
+    assert cell["unknown"] == (0.0 if lost == "skipped" else 10.0)
+
+
 def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
     """Ten unsupported answers that drew on contexts, each sampled at 0.1, stand for a hundred."""
     units = Units(store)

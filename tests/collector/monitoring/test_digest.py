@@ -141,7 +141,7 @@ ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
     (alike, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), UNCHANGED + ALL]),
     (worse, [HEAD + BEFORE.format("0.74 (0.69-0.79)"),
              "Groundedness fell 0.96 → 0.45 at Nov 20 08:00 UTC, when prompt qa v2 began.",
-             "Retrieval fails for 0 % of answers (before 0 %). Generation fails for 26 % of answers (before 5.4 %).",
+             "Whether retrieval fails is not measured. Generation fails for 26 % of answers (before 5.4 %).",
              ALL]),
     (outage, [HEAD + "264 answers, before 336; groundedness 0.93 (0.89-0.96), before 0.95 (0.91-0.97);"
               " $2.64, before $3.36",
@@ -159,6 +159,64 @@ ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
                FIRST.format("0.949") + "Not measured: 10 % of the verdicts of groundedness are unclear;"
                " the cost of 100 % of answers is unknown."]),
 ]  # fmt: skip
+
+
+def moved(change: dict[str, Any], *, each: int = 1, before: dict[str, Any] | None = None) -> Callable[[Units], None]:
+    """Two weeks of the same quality whose requests differ in something else."""
+
+    def make(units: Units) -> None:
+        for start, facts, every in ((END - 2 * WEEK, before or {}, 1), (END - WEEK, change, each)):
+            for number in range(0, 2 * ANSWERS, every):
+                at = start + timedelta(minutes=15 * number)
+                known = {"user_id": f"user-{number}", "cost_usd": 0.01, "answer": "answered"}
+                given = {key: value(number) if callable(value) else value for key, value in facts.items()}
+                units.scored(
+                    int(at.timestamp()), "groundedness", float(number % 20 > 0), at=at, facts=known | given
+                )  # fmt: skip
+
+    return make
+
+
+def every(share: float, yes: Any, no: Any) -> Callable[[int], Any]:
+    """A value of a share of the requests."""
+    return lambda number: yes if uniform(number, "share") < share else no
+
+
+MOVES: list[tuple[str, Callable[[Units], None], str]] = [
+    ("cost", moved({"cost_usd": 0.0161}), "Cost rose $6.72 → $10.82"),
+    ("refusals", moved({"answer": every(0.3, "refused", "answered")}), "Refused rate rose 0 % → 32 %"),
+    ("fewer refusals", moved({}, before={"answer": every(0.3, "refused", "answered")}), "Refused rate fell 32 % → 0 %"),
+    ("fewer errors", moved({"error": every(0.01, True, False)}, before={"error": every(0.24, True, False)}),
+     "Error rate fell"),
+    ("traffic", moved({}, each=2), "Requests fell 672 → 336"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "told"), [row[1:] for row in MOVES], ids=[row[0] for row in MOVES])
+def test_a_week_is_quiet_only_where_everything_is(
+    store: EmbeddedStore, make: Callable[[Units], None], told: str
+) -> None:
+    """Quality is as before, and the rest is not."""
+    units = Units(store)
+    make(units)
+    units.save()
+    answer = digest(store)
+    assert not answer.quiet
+    assert any(line.replace("\N{NO-BREAK SPACE}", " ").startswith(told) for line in answer.lines), answer.lines
+
+
+def test_a_weekend_is_no_fall(store: EmbeddedStore) -> None:
+    """A tenth of the requests of a weekday, as on the weekend before."""
+    units = Units(store)
+    for hour in range(21 * 24):
+        at = END - 3 * WEEK + timedelta(hours=hour)
+        for number in range(1 if at.weekday() > 4 else 10):
+            units.unit(
+                20 * hour + number, at=at + timedelta(minutes=number), user_id=f"u{hour}-{number}", cost_usd=0.01
+            )
+    units.save()
+    weekend = {"from": END - 2 * DAY, "to": END - timedelta(hours=8)}
+    assert not digest(store, **weekend).moved
 
 
 @pytest.mark.parametrize(("make", "told"), ROWS, ids=lambda value: getattr(value, "__name__", ""))
