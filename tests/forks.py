@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _MODULES = (
-    *(f"ragpulse_collector.{name}" for name in ("app.serve", "app.operations", "app.web", "app.wiring", "cli.serve")),
+    *(f"ragpulse_collector.{name}" for name in ("app.serve", "app.web", "app.wiring", "cli.serve")),
     "uvicorn.protocols.http.httptools_impl",
 )
 _WIDTH = 10

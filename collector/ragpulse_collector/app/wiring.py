@@ -9,18 +9,22 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.api.operations import Operations
+from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.api.copies import Copies
+from ragpulse_collector.api.operations import CheckNames, Operations
+from ragpulse_collector.api.params import Mask
 from ragpulse_collector.api.shown_settings import BUILT_IN
 from ragpulse_collector.api.status import Status
-from ragpulse_collector.app.operations import operations
+from ragpulse_collector.app.names import KnownNames
 from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
+from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, RecordedCalls
@@ -28,13 +32,16 @@ from ragpulse_collector.evaluation.judge_checking import JudgeChecker
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digests
+from ragpulse_collector.operations import all_operations
+from ragpulse_collector.operations.collector import InForce
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Rules, Sampler
 from ragpulse_collector.settings import CollectorSettings, Location, Settings
-from ragpulse_collector.settings.lead import is_active, leading
+from ragpulse_collector.settings.lead import Lead, is_active, leading
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.store.protocol import utc_now
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.datasets import LEADS, keep, kept
+from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
 from ragpulse_collector.topics.live import check_topics
 from ragpulse_collector.topics.refitting import Refits
@@ -249,8 +256,37 @@ class Components:
 
     @cached_property
     def operations(self) -> Operations:
-        """The operations of the API and the pages."""
-        return operations(self)
+        """The operations of the API and the pages, with what this collector gives to them, by type."""
+        services: dict[Any, Callable[[], Any]] = {
+            Store: lambda: self.store,
+            Settings: lambda: self.started_with,
+            InForce: lambda: self.in_force,
+            Clock: lambda: utc_now,
+            Lead: lambda: self.lead,
+            Mask: cache(lambda: masking(self.started_with.collector.redact)),
+            Copies: cache(lambda: Copies(outbox_folder(self.store.path))),
+            Snapshots: cache(lambda: Snapshots(self.store)),
+            Prices: lambda: self.prices,
+            Catalog: lambda: self.catalog,
+            Rules: lambda: self.rules,
+            Status: lambda: self.status,
+            Sampler: lambda: self.sampler,
+            Worker: lambda: self.worker,
+            Replays: lambda: self.replays,
+            Refits: lambda: self.refits,
+            Monitors: lambda: self.monitors,
+            Targets: lambda: self.targets,
+            Digests: lambda: self.digests,
+            DriftWatch: lambda: self.drift,
+            JudgeChecker: lambda: self.checker,
+            CheckNames: lambda: KnownNames(self.store, self.names, self._watched),
+        }
+        return Operations(all_operations(), services)
+
+    def _watched(self) -> list[str]:
+        """Return the metrics of monitors and targets."""
+        monitored = [monitor.settings.metric for monitor in self.monitors.definitions]
+        return [*monitored, *(target.metric for target in self.started_with.target)]
 
 
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}

@@ -8,16 +8,26 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from ragpulse._runtime import Runtime
+
+class Running(Protocol):
+    """What ends with the process: the current configuration."""
+
+    def exit(self) -> None:
+        """Delivers and stops."""
+
+    def forked(self) -> None:
+        """Starts anew in a forked child."""
+
+    def terminate(self, timeout: float = 0.0, /) -> None:
+        """Delivers what is finished, and from then on each span when it ends."""
 
 
 class Lifecycle:
     """The hooks of this process. They are registered once and look up the current configuration when they run."""
 
-    def __init__(self, current: Callable[[], "Runtime | None"]) -> None:
+    def __init__(self, current: Callable[[], Running | None]) -> None:
         self._current = current
         self._is_hooked = self._is_fork = False
 
@@ -85,7 +95,7 @@ class _Chained:
     """
 
     _previous: Callable[[int, Any], Any]
-    _current: Callable[[], "Runtime | None"]
+    _current: Callable[[], Running | None]
 
     def __call__(self, number: int, frame: Any) -> Any:
         with contextlib.suppress(Exception):

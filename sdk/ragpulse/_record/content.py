@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from opentelemetry.trace import Link
 
@@ -32,9 +32,6 @@ from .credentials import is_secret_name
 from .recording import Recording, SpanPlan, error_status, exception_attributes, passed_withholding
 from .redaction import Redaction, special_characters
 from .scope import RequestScope
-
-if TYPE_CHECKING:
-    from .tracer import Tracer
 
 IDENTITIES = frozenset(
     {
@@ -295,11 +292,20 @@ def _text_attributes(recording: Recording, rendering: _Rendering) -> Facts:
     return out
 
 
+class Sender(Protocol):
+    """What records are sent by: the tracer."""
+
+    policy: ContentPolicy
+
+    def origin(self, path: str, library: Any = None) -> Origin:
+        """What records are sent with."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedbackRecord:
     """A person's score, ready for the exporter."""
 
-    sender: "Tracer"
+    sender: Sender
     trace_number: int
     time_ns: int
     name: str

@@ -4,9 +4,9 @@ It has the properties of the OpenTelemetry SDK's `ReadableSpan`, because instrum
 The SDK's classes are imported only when somebody reads a property that is made of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
@@ -15,7 +15,7 @@ from ragpulse import _names as names
 from ragpulse._export import encoder
 from ragpulse._export.encoder import AttributeMap, Origin
 
-from .content import all_attributes, cleaned, encode_attributes, encode_tail, failure
+from .content import Sender, all_attributes, cleaned, encode_attributes, encode_tail, failure
 from .recording import Recording, SpanPlan, error_name
 from .scope import RequestScope
 
@@ -24,10 +24,25 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    from .tracer import Tracer
-
 _NO_STATE = TraceState()
 _MAX_EVENTS = 128
+
+
+class Starter(Sender, Protocol):
+    """What spans belong to: the tracer."""
+
+    clock: Callable[[], int]
+
+    @property
+    def resource(self) -> "Resource":
+        """The resource of this process."""
+
+    @property
+    def library(self) -> "InstrumentationScope":
+        """The instrumentation scope of decorated functions."""
+
+    def finished(self, span: "OwnSpan") -> None:
+        """Takes a finished span."""
 
 
 class OwnSpan(Recording, trace.Span):
@@ -41,7 +56,7 @@ class OwnSpan(Recording, trace.Span):
     def __init__(
         self,
         plan: SpanPlan,
-        tracer: "Tracer",
+        tracer: "Starter",
         trace_number: int,
         span_number: int,
         parent_id: int,
