@@ -22,6 +22,7 @@ from ragpulse_collector.analysis.overview import Headline, RangeSummary, Traffic
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
 from ragpulse_collector.analysis.query import Query, window_between
 from ragpulse_collector.analysis.selection import Window, iso
+from ragpulse_collector.analysis.topics import news
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
@@ -141,6 +142,7 @@ class Digests:
         whole, earlier = query.whole, replace(query, window=snapshot.before_window)
         summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
         topics = stored_topics(snapshot.store.read) if fit else ()
+        appeared, vanished = news(snapshot.store, whole, topics, fit)
         fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
         attributed = [failure_attribution(snapshot.store, part, lead) for part in (whole, earlier) if fell]
         return Digest(
@@ -154,8 +156,8 @@ class Digests:
             moved=_moved(snapshot.store, whole, earlier),
             silence=_silence(snapshot.store, query),
             worst=_worst(snapshot.store, whole, lead),
-            appeared=[topic.name for topic in topics if topic.first_fit == fit > 1],
-            vanished=[topic.name for topic in topics if topic.fit_id == fit - 1],
+            appeared=appeared,
+            vanished=vanished,
             gaps=_gaps(snapshot.store, whole, lead, self._least_users),
         )
 

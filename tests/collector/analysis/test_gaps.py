@@ -107,6 +107,41 @@ def test_a_gap_fails_more_often_than_the_rest(store: EmbeddedStore, rates: dict[
     assert len(gaps(store)["gaps"]) == found
 
 
+@pytest.mark.parametrize(("gap", "found"), [(0.02, 0), (0.6, 1)], ids=["an outage", "an outage and a gap"])
+def test_an_outage_is_no_missing_content(store: EmbeddedStore, gap: float, found: int) -> None:
+    """On one day of seven nearly everything is declined, and most of its questions are about webhooks."""
+    units, rng, number = Units(store), random.Random(1), 0
+    for day in range(7):
+        for turn in range(90):
+            number += 1
+            subject = "webhook" if day == 4 and turn % 3 else rng.choice(list(SUBJECTS))
+            query = rng.choice(FRAMES).format(rng.choice(SUBJECTS[subject]), subject)
+            share = 0.9 if day == 4 else gap if subject == "invoice" else 0.02
+            at = T0 - timedelta(days=7 - day) + timedelta(minutes=15 * turn)
+            answer = "refused" if uniform(number) < share else "answered"
+            units.unit(number, at=at, query=query, user_id=f"user-{number % 40}", answer=answer)
+    units.save()
+    answer = gaps(store, **{"from": "-7d"})
+    assert bool(answer["gaps"]) == bool(found)
+    assert all("invoice" in one["text"] for one in answer["gaps"])
+
+
+@pytest.mark.parametrize(("answer", "found"), [("answered", 0), (None, 1)])
+def test_an_answer_with_a_low_score_is_answered(store: EmbeddedStore, answer: str | None, found: int) -> None:
+    """Only where nobody knows whether it was answered the score of its contexts tells."""
+    units, rng, number = Units(store), random.Random(1), 0
+    for subject, verbs in SUBJECTS.items():
+        for turn in range(EACH):
+            number += 1
+            query = rng.choice(FRAMES).format(rng.choice(verbs), subject)
+            low = subject == "webhook" and uniform(number) < 0.7
+            score = 0.1 if low else 0.8 + 0.05 * uniform(number, "score")
+            units.unit(number, at=T0 - timedelta(minutes=7 * number), query=query, user_id=many(subject, turn),
+                       answer=answer, top_score=score)  # fmt: skip
+    units.save()
+    assert len(gaps(store, **{"from": "-7d"})["gaps"]) == found
+
+
 LANGUAGES = {
     "en": (("How do I {}?", "Please help me to {}", "I want to {}"), ("set up single sign-on", "enable SSO"),
            "{} on the {}", "Team plan", ("Business plan", "Free plan", "Azure tenant", "trial")),

@@ -65,3 +65,16 @@ def test_a_day_is_compared_with_the_same_weekdays(store: EmbeddedStore) -> None:
 def test_a_store_without_topics_has_no_drift(store: EmbeddedStore) -> None:
     """Nothing to compare."""
     assert found(store) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.21), (0.0, 1.0), (0.39, 0.0), (1.0, 0.0), (0.0, 0.0)])
+def test_a_share_of_nothing_is_a_share(store: EmbeddedStore, before: float, after: float) -> None:
+    """A topic that nobody asked about before, or does now, is as surely news as another."""
+    units = Units(store)
+    for number in range(29 * A_DAY):
+        at = T0 - 29 * DAY + number // A_DAY * DAY + timedelta(minutes=20 * (number % A_DAY))
+        share = after if number // A_DAY == 28 else before
+        topic = "import" if uniform(number, "drift") < share else "billing"
+        units.unit(number, at=at, query=f"Question {number}?", user_id=f"user-{number % 50}", topic=topic)
+    units.save()
+    assert (("import", after > before) in found(store)) is (before != after)

@@ -35,15 +35,15 @@ _ROWS = f"""
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded, bool_or({UNCLEAR}) AS unclear
         FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
     ), asked AS (
-        SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, CASE
-               WHEN answer IN ('refused', 'empty') OR top_score < low THEN ['unanswered']
+        SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, epoch(start_time) AS seconds, CASE
+               WHEN answer IN ('refused', 'empty') OR (answer IS NULL AND top_score < low) THEN ['unanswered']
                WHEN ungrounded THEN ['ungrounded'] WHEN unclear THEN ['unclear'] ELSE [] END AS kinds
         FROM t LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
     ), drawn AS (
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
         FROM asked WINDOW kind AS (PARTITION BY kinds)
     )
-    SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n) FROM drawn
+    SELECT trace_id, query, topic, cluster, kinds, kept * least(1, {_READ} / n), seconds FROM drawn
     WHERE place <= {_READ} ORDER BY trace_id"""
 
 
@@ -60,7 +60,7 @@ class ContentGap:
     """Questions that mean about the same, and fail in one way."""
 
     kind: GapKind
-    """`unanswered`: declined, left empty, or without a context of usual score; `ungrounded`: without support."""
+    """`unanswered`: declined, empty, or neither is known and no context scores as usual; `ungrounded`: unsupported."""
     question: str | None
     """The most central one that enough users asked."""
     terms: Sequence[str]

@@ -25,6 +25,8 @@ _LISTED = 10
 """Groups of a kind that are listed."""
 _CENTRES, _NEAR = 300, (0.5, 0.65, 0.8)
 """So many questions have groups of neighbours, at least so alike: cosines without what all questions have in common."""
+_PARTS, _OUTAGE, _OUTAGE_LEAST = 7, 2.0, 0.1
+"""An outage is a seventh of the range in which the other questions fail twice as often as else, and one in five."""
 _CHANCE = 0.05
 """How often any group is listed, of any kind, where failures are spread evenly."""
 
@@ -38,6 +40,8 @@ class SampledQuestion(NamedTuple):
     cluster: int
     fails: Sequence[GapKind | Literal["unclear"]]
     pi: float
+    at: float = 0.0
+    """Its time, in seconds."""
 
 
 def share_of(asked: Sequence[SampledQuestion], holds: Sequence[bool], confidence: float = 0.95) -> Estimate | None:
@@ -86,7 +90,7 @@ class Groups:
         for strength, rows in sorted(zip(strengths, groups, strict=True), key=lambda pair: -pair[0]):
             if strength < -math.log(self._chance):
                 return None
-            if self._is_sure(rows, fails, overall):
+            if self._is_sure(rows, fails, overall) and self._fails_at_other_times(rows, fails, left):
                 return rows
         return None
 
@@ -112,6 +116,31 @@ class Groups:
         users = {one.cluster for one, fails_too in zip(members, failed, strict=True) if fails_too}
         found = share_of(members, failed, 1.0 - self._chance)
         return len(users) >= self._least_users and found is not None and (found.lo or 0.0) > overall
+
+    def _fails_at_other_times(self, rows: Labels, fails: Labels, left: Labels) -> bool:
+        """Return whether a group fails not only while everything does: an outage is no missing content.
+
+        The part of the range in which it fails most is left out where the other questions of that time fail as well.
+        """
+        import numpy
+
+        times = numpy.array([one.at for one in self._asked])
+        if not (length := (times.max() - times.min()) / _PARTS):
+            return True
+        failed = numpy.sort(times[rows][fails[rows]])
+        ends = numpy.searchsorted(failed, failed + length, side="right")
+        start = failed[int(numpy.argmax(ends - numpy.arange(len(failed))))]
+        during = (times >= start) & (times <= start + length)
+        inside = numpy.zeros(len(times), dtype=bool)
+        inside[rows] = True
+        then, usual = left & during & ~inside, left & ~during & ~inside
+        elsewhere_fail = float(fails[usual].mean()) if usual.any() else 0.0
+        if then.sum() < SMALLEST or fails[then].mean() <= _OUTAGE * max(elsewhere_fail, _OUTAGE_LEAST):
+            return True
+        elsewhere = rows[~during[rows]]
+        members = [self._asked[row] for row in elsewhere]
+        found = share_of(members, fails[elsewhere].tolist(), 1.0 - 2.0 * _CHANCE)
+        return found is not None and (found.lo or 0.0) > elsewhere_fail
 
 
 def _sharing(asked: Sequence[SampledQuestion]) -> Iterator[Labels]:

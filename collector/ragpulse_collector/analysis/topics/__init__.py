@@ -24,6 +24,8 @@ from ragpulse_evaluators.statistics import Interval, Moments, benjamini_hochberg
 
 WORST = 3
 """Answers that are shown of each topic."""
+_NEW = 1.0 / 3.0
+"""A new topic had at most this part of its share in the range before."""
 _FEWEST_SCORES = 20
 """Fewer requests of a retriever do not tell which scores are usual."""
 _BY_TOPIC = ("topic",)
@@ -135,10 +137,38 @@ def topic_report(
             for one in shown
         ],
         more=len(figures) - len(shown),
-        appeared=[one.name for one in known if fit and one.fit_id == one.first_fit == fit.fit_id > 1],
-        vanished=[one.name for one in known if fit and one.fit_id == fit.fit_id - 1],
+        appeared=(moved := news(store, query, known, fit.fit_id if fit else 0))[0],
+        vanished=moved[1],
         grew=[one.name for one in figures if one.change_p <= ALPHA and (one.change.value or 0.0) > 0.0],
     )
+
+
+def news(store: Store, query: Query, known: Sequence[stored.StoredTopic], fit: int) -> tuple[list[str], list[str]]:
+    """Return the topics that a fit found first, and those that it lost, where their questions are new or gone.
+
+    A fit may group the same questions otherwise: then a topic has a share in the range before, or its most central
+    question is still asked.
+    """
+    found = [one for one in known if one.fit_id == one.first_fit == fit > 1]
+    lost = [one for one in known if fit and one.fit_id == fit - 1]
+    if not found and not lost:
+        return [], []
+    length = query.window.last - query.window.first
+    now = shares(store, query.window.whole, query.filters)
+    before = shares(store, Window(query.window.first - length, query.window.first, 0), query.filters)
+    asked = store.read(
+        f"SELECT DISTINCT query {_INSIDE} AND {query.filters.sql} AND query IS NOT NULL", query.parameters
+    ).rows if lost else []  # fmt: skip
+    questions = {same(text) for (text,) in asked}
+    return (
+        [one.name for one in found if _asked_anew(before.get(one.name), now.get(one.name))],
+        [one.name for one in lost if one.question is None or same(one.question) not in questions],
+    )
+
+
+def _asked_anew(before: ClusteredMean | None, now: ClusteredMean | None) -> bool:
+    was, is_now = (mean.moments.mean if mean and mean.moments else 0.0 for mean in (before, now))
+    return was <= is_now * _NEW
 
 
 class _Read(NamedTuple):
@@ -194,6 +224,16 @@ def shares(store: Store, window: Window, filters: Filter) -> dict[str, Clustered
     return {topic: ClusteredMean(Moments.of(sums), identified, False) for topic, identified, *sums in rows}
 
 
+def share_of(found: Mapping[str, ClusteredMean], topic: str) -> Moments | None:
+    """Return the share of a topic, 0 where nobody asked about it; None where nobody asked anything."""
+    if own := found.get(topic):
+        return own.moments
+    some = next(iter(found.values())).moments if found else None
+    return some and replace(
+        some, wy=0.0, wyy=0.0, cluster_ws=0.0, cluster_ss=0.0, cluster_means=0.0, least=0.0, most=0.0
+    )
+
+
 USUAL = f"""
     SELECT retriever, q[1] - 1.5 * (q[2] - q[1]) AS low FROM (
         SELECT retriever, quantile_cont(top_score, [0.25, 0.75]) AS q FROM ({FACTS})
@@ -203,9 +243,12 @@ USUAL = f"""
 
 
 def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, ClusteredMean]:
-    """Return the share of each topic's requests that were refused, empty, or without a context of a usual score."""
+    """Return the share of each topic's requests that were refused or empty.
+
+    Where that is unknown, those without a context of a usual score count.
+    """
     source = f"""
-        SELECT f.*, {KEPT} AS pi, CASE WHEN answer <> 'answered' OR top_score < low THEN 1
+        SELECT f.*, {KEPT} AS pi, CASE WHEN answer <> 'answered' OR (answer IS NULL AND top_score < low) THEN 1
             WHEN coalesce(answer, (top_score - low)::VARCHAR) IS NOT NULL THEN 0 END AS y
         FROM (SELECT * {_INSIDE} AND {filters.sql} AND topic IS NOT NULL) f
         LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM f.retriever"""
@@ -227,19 +270,14 @@ def _ranked(read: _Read, topics: Mapping[str, stored.StoredTopic]) -> list[Topic
         _figures(name, read, topics.get(name), failure=failure, worse_p=p, change_p=change_p)
         for name, failure, p, change_p in zip(names, failures, worse, changed, strict=True)
     ]
-    return sorted(rows, key=lambda row: (row.name == stored.OTHER_TOPIC, -row.lost, row.name))
+    return sorted(rows, key=lambda row: (row.name == stored.OTHER_TOPIC, -row.lost, -row.n, row.name))
 
 
 def _moments(read: _Read, name: str) -> tuple[Moments, Moments | None]:
     """Return a topic's share now, and before; a topic that nobody asked about then had the share 0."""
     now = read.shares[name].moments
     assert now is not None, "a share is of requests"
-    if (before := read.before.get(name)) or not read.before:
-        return now, before.moments if before else None
-    some = next(iter(read.before.values())).moments
-    return now, some and replace(
-        some, wy=0.0, wyy=0.0, cluster_ws=0.0, cluster_ss=0.0, cluster_means=0.0, least=0.0, most=0.0
-    )
+    return now, share_of(read.before, name)
 
 
 def _failure(unanswered_rate: float | None, failed: float | None) -> float | None:
