@@ -105,6 +105,7 @@ class JudgeHealth(JudgeOutage):
     model: str | None
     spent_today_usd: float
     budget_usd: float
+    budget_usd_per_month: float | None = None
     rules: Sequence[RuleMoney]
 
 

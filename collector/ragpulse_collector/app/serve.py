@@ -153,7 +153,7 @@ def _to_judges(settings: Settings, unpriced: str | None) -> Iterator[str]:
         receivers = " and ".join(f"{judge.model} at {judge.address or 'its provider'}" for judge in remote)
         yield (
             f"questions, contexts and answers of sampled traces go to {receivers}, "
-            f"at most {settings.judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
+            f"at most {settings.judge.budget_usd_per_day:g} USD a day{_of_month(settings)}{_of_rules(settings)}"
         )
 
 
@@ -177,6 +177,11 @@ def _why_nothing(settings: Settings, unpriced: str | None) -> str:
     if all(judge.is_local for judge in settings.judges):
         return f"the judge {models} is on this computer"
     return f"the judge {models} is not asked" + ("" if unpriced else ": this process has not the role evaluate")
+
+
+def _of_month(settings: Settings) -> str:
+    month = settings.judge.budget_usd_per_month
+    return "" if month is None else f", {month:g} a month"
 
 
 def _of_rules(settings: Settings) -> str:

@@ -105,8 +105,10 @@ class Components:
 
     @cached_property
     def _caps(self) -> Caps:
-        per_day = self.started_with.judge.budget_usd_per_day if self._price.limited else None
-        return Caps(usd_per_day=per_day, of_rule=lambda name: self.rules.budgets().get(name))
+        judge, of_rule = self.started_with.judge, lambda name: self.rules.budgets().get(name)
+        if not self._price.limited:
+            return Caps(of_rule=of_rule)
+        return Caps(usd_per_day=judge.budget_usd_per_day, usd_per_month=judge.budget_usd_per_month, of_rule=of_rule)
 
     @cached_property
     def _ledger(self) -> Ledger:
@@ -116,7 +118,8 @@ class Components:
     def pacer(self) -> Pacer:
         """Slows sampling down so that the budget lasts the whole day, and to what local models can read."""
         loads = self.catalog.cpu_loads
-        return Pacer(self.store, self._caps.usd_per_day, rules=self.rules.effective, cpu_loads=loads)
+        of_day = partial(self._caps.on, read=self.store.read)
+        return Pacer(self.store, of_day, rules=self.rules.effective, cpu_loads=loads)
 
     @cached_property
     def refits(self) -> Refits:

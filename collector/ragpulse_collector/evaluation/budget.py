@@ -7,6 +7,7 @@ been billed, and the attempts that follow reserve their own.
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import date, datetime
@@ -15,7 +16,7 @@ from typing import Literal, NamedTuple
 from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.protocol import Clock, utc_now
+from ragpulse_collector.store.protocol import Clock, Read, utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, Entry, Held, add_entries, dearest, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
@@ -71,15 +72,25 @@ def max_usd_of(evaluator: Evaluator, case: Case, price: Price) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Caps:
-    """What may be spent on online evaluation in one UTC day; None means unlimited (a judge on loopback)."""
+    """What may be spent on online evaluation; days and months are UTC. None means unlimited (a judge on loopback)."""
 
     usd_per_day: float | None = None
+    usd_per_month: float | None = None
+    """Spread over the days: each may spend its share of what the days before left."""
     of_rule: Callable[[str], float | None] = lambda _: None
     """Returns a rule's own cap, within that of the day."""
 
     def of(self, rule: str | None) -> float | None:
         """Return the cap of a rule (None: of the day); None without a cap."""
         return self.usd_per_day if rule is None else self.of_rule(rule)
+
+    def on(self, day: date, read: Read) -> float | None:
+        """Return the cap of one UTC day, also by the month; None without one."""
+        if self.usd_per_month is None:
+            return self.usd_per_day
+        left = self.usd_per_month - spent_usd(read, since=day.replace(day=1), until=day)
+        share = max(0.0, left) / (monthrange(day.year, day.month)[1] - day.day + 1)
+        return share if self.usd_per_day is None else min(share, self.usd_per_day)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +144,8 @@ class Ledger:
 
     def limits(self, run: Run | None = None, rule: str | None = None) -> bool:
         """Whether a cap applies to calls of this replay (None: online, for this rule)."""
-        caps = (self.caps.usd_per_day, self.caps.of(rule)) if run is None else (run.max_usd,)
+        of_all = (self.caps.usd_per_day, self.caps.usd_per_month, self.caps.of(rule))
+        caps = of_all if run is None else (run.max_usd,)
         return any(cap is not None for cap in caps)
 
     def max_cost(self, evaluator: Evaluator, case: Case) -> float:
@@ -222,7 +234,7 @@ class Ledger:
 
     def _refusal(self, tx: Transaction, spent: dict[Account, float], reservation: Reservation) -> BudgetExceeded | None:
         """Book a reservation on every account with a cap; returns the refusal where it does not fit."""
-        caps = [(account, self._cap(account, reservation)) for account in reservation.accounts]
+        caps = [(account, self._cap(tx, account, reservation)) for account in reservation.accounts]
         limited = [(account, cap) for account, cap in caps if cap is not None]
         for account, cap in limited:
             if account not in spent:
@@ -235,10 +247,11 @@ class Ledger:
             spent[account] += reservation.usd
         return None
 
-    def _cap(self, account: Account, reservation: Reservation) -> float | None:
+    def _cap(self, tx: Transaction, account: Account, reservation: Reservation) -> float | None:
         if account.run_id is not None:
             return reservation.run_cap
-        usd = self.caps.of(account.rule)
+        day = reservation.day.date()
+        usd = self.caps.on(day, tx.execute) if account.rule is None else self.caps.of(account.rule)
         return None if usd is None else usd * (1.0 - HELD_BACK * reservation.rest_of_day)
 
 

@@ -194,6 +194,8 @@ class Worker:
             await self._recover("could not claim evaluation jobs")
             return
         if not self._claimed:
+            if any(lane.more and not lane.is_full for lane in self._lanes):
+                return  # a lane ran empty while it was still left out of the read
             for lane in self._lanes:
                 lane.end()
             self._lanes_of.clear()

@@ -119,7 +119,7 @@ def _of_rule(rule: RuleInForce) -> RunShown:
         order="arrival",
         state="running" if rule.enabled and any(rates) else "paused",
         cost_usd=rule.spent_today_usd,
-        max_usd=rule.budget_usd_per_day if isinstance(rule.budget_usd_per_day, float) else None,
+        max_usd=rule.budget_usd_per_day,
         result=f"GET metrics?name=quality:{rule.evaluators[0].partition('@')[0]}" if rule.evaluators else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from ragpulse_collector.catalog import CpuLoad
 from ragpulse_collector.sampling.rules import Rule
@@ -55,7 +55,8 @@ class Pacer:
     """
 
     store: Store
-    usd_per_day: float | None
+    usd_of_day: Callable[[date], float | None]
+    """Returns the budget of a UTC day."""
     _: KW_ONLY
     rules: Callable[[], Sequence[Rule]] = tuple
     cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict
@@ -120,7 +121,7 @@ class Pacer:
         rule_shares = [
             self._share(name, rule.evaluators, rule.budget_usd_per_day, midnight, rule.name) for rule in rules
         ]
-        day_share = self._share(name, self._controllers, self.usd_per_day, midnight)
+        day_share = self._share(name, self._controllers, self.usd_of_day(midnight.date()), midnight)
         bounds = [
             day_share,
             sum(share for share in rule_shares if share is not None) if rules and None not in rule_shares else None,

@@ -334,6 +334,8 @@ class JudgeSettings(JudgeModel):
 
     budget_usd_per_day: float = Field(1.0, ge=0)
     """No judge is asked beyond it."""
+    budget_usd_per_month: float | None = Field(None, ge=0)
+    """Nor beyond this in a calendar month (UTC); its days share it."""
     concurrency: int = Field(4, ge=1, le=512)
     """Questions at once, for each judge."""
     requests_per_minute: int | None = Field(None, ge=1)

@@ -64,6 +64,22 @@ def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
         assert ledger.spent(T0) == pytest.approx(spent)
 
 
+def test_a_month_shares_its_budget_among_its_days(store: EmbeddedStore) -> None:
+    """Days that spent little leave more to those that follow; no day spends more than its own cap."""
+    caps = Caps(usd_per_day=0.5, usd_per_month=3.1)
+    ledger, days_left = Ledger(store, caps), 30 - T0.day + 1
+    early = replace(wanted(0.1), day=LATE.replace(day=1))
+    assert caps.on(early.day.date(), store.read) == pytest.approx(3.1 / 30)
+    reserve(store, ledger, early)
+    assert caps.on(T0.date(), store.read) == pytest.approx(min(0.5, 3.0 / days_left))
+    share = 3.0 / days_left
+    with pytest.raises(BudgetExceeded, match="the day's judge budget"):
+        reserve(store, ledger, wanted(share + 0.01))
+    reserve(store, ledger, wanted(share))
+    assert caps.on(T0.date() + timedelta(days=31), store.read) == pytest.approx(3.1 / 31), "another month"
+    assert ledger.limits()
+
+
 def test_a_burst_leaves_a_tenth_for_the_rest_of_the_day(store: EmbeddedStore) -> None:
     """Early in the day nine tenths can be spent; the last tenth is released evenly until midnight."""
     ledger, midnight = Ledger(store, Caps(usd_per_day=1.0)), T0.replace(hour=0)
@@ -119,7 +135,7 @@ def paced(store: EmbeddedStore, caps: Caps, *evaluators: str) -> Pacer:
         reserve(store, ledger, wanted(0.1, evaluator=evaluator))
         store.write(partial(ledger.settle, settled=[(wanted(0.1, evaluator=evaluator), 0.1)])).result()
     store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
-    pacer = Pacer(store, caps.usd_per_day)
+    pacer = Pacer(store, lambda _: caps.usd_per_day)
     pacer.update(T0 + timedelta(minutes=10))
     return pacer
 

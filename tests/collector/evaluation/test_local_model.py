@@ -166,7 +166,7 @@ def test_sampling_follows_what_the_model_keeps_up_with(
         units.unit(number)
         units.decision(number, "grounded", pi=1.0)
     units.save()
-    pacer = Pacer(store, None, cpu_loads=lambda: {"grounded": CpuLoad(seconds, share)})
+    pacer = Pacer(store, lambda _: None, cpu_loads=lambda: {"grounded": CpuLoad(seconds, share)})
     pacer.update(T0 + timedelta(minutes=10))
     scale, reason = pacer.pi_scale("grounded")
     assert scale == pytest.approx(expected, rel=1e-3)

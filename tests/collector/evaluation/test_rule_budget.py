@@ -90,7 +90,7 @@ def test_sampling_slows_down_for_the_rules_budget(store: EmbeddedStore, also_fre
     store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
     rules = [Rule(name="small", evaluators=("judge",), rate=1.0, budget_usd_per_day=0.3)]
     rules += [Rule(name="open", evaluators=("judge",), rate=0.1)] * also_free
-    pacer = Pacer(store, 1000.0, rules=lambda: rules)
+    pacer = Pacer(store, lambda _: 1000.0, rules=lambda: rules)
     pacer.update(T0 + timedelta(minutes=10))
     assert pacer.pi_scale("judge") == (pytest.approx(scale), "budget")
 

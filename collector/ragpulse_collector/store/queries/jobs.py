@@ -302,14 +302,16 @@ _LEDGER = ("entry_id", "day", "evaluator", "job_id", "run_id", "rule", "kind", "
 
 
 def spent_usd(
-    read: Read, *, day: date | datetime | None = None, run_id: str | None = None, rule: str | None = None
-) -> float:
-    """Return USD spent or reserved by a replay, or online on a UTC day, by one rule or by all."""
+    read: Read, *, day: date | datetime | None = None, run_id: str | None = None, rule: str | None = None,
+    since: date | None = None, until: date | None = None,
+) -> float:  # fmt: skip
+    """Return USD spent or reserved by a replay, or online on a UTC day or some, by one rule or by all."""
     sql = (
         "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
         " AND ($day IS NULL OR day = $day::DATE) AND ($rule IS NULL OR rule = $rule)"
+        " AND ($since IS NULL OR day >= $since::DATE) AND ($until IS NULL OR day < $until::DATE)"
     )
-    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).value)
+    return float(read(sql, {"run": run_id, "day": day, "rule": rule, "since": since, "until": until}).value)
 
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:
