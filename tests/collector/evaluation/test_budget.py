@@ -75,7 +75,7 @@ def test_a_month_shares_its_budget_among_its_days(store: EmbeddedStore) -> None:
     share = 3.0 / days_left
     with pytest.raises(BudgetExceeded, match="the day's judge budget"):
         reserve(store, ledger, wanted(share + 0.01))
-    reserve(store, ledger, wanted(share))
+    reserve(store, ledger, wanted(share - 0.001))
     assert caps.on(T0.date() + timedelta(days=31), store.read) == pytest.approx(3.1 / 31), "another month"
     assert ledger.limits()
 
