@@ -531,12 +531,12 @@ def flood(db: Path, bodies: Bodies) -> bool:
     """Send very many questions of one user, then questions of another service one by one."""
     server = Server(db, environ=_patched(db, FIT_OFTEN))
     questions = [_questions("flood", first, FLOOD_BODY) for first in range(0, FLOOD, FLOOD_BODY)]
-    cpu_s, begun = server.cpu_s(), time.perf_counter()
+    cpu_s = server.cpu_s()
     with closing(server.connection()) as connection:
         for content in questions:
             while post_traces(connection, content).status != 200:
                 time.sleep(0.05)
-    acks_s, told, fit = [], 0, None
+    acks_s, told, fit, begun = [], 0, None, time.perf_counter()
     while time.perf_counter() - begun < FLOODED_S:
         for _ in range(10):
             content, sent = _questions("quiet", FLOOD + len(acks_s), 1), time.perf_counter()

@@ -123,6 +123,8 @@ def is_nothing(value: Any, *, query: bool = False, depth: int = 0) -> bool:
     if isinstance(value, str):
         return (query and _NO_ARGUMENTS.fullmatch(value) is not None) or (value[:1] != "<" and is_repr(value))
     if isinstance(value, (dict, list)) and depth < MAX_DEPTH:
-        values = value.values() if isinstance(value, dict) else value
-        return all([is_nothing(item, query=query, depth=depth + 1) for item in values])
+        for item in value.values() if isinstance(value, dict) else value:
+            if item is not None and not is_nothing(item, query=query, depth=depth + 1):
+                return False
+        return True
     return value is None
