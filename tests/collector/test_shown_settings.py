@@ -179,6 +179,12 @@ def test_what_is_not_shown_is_named_and_its_lack_is_refused(tmp_path: Path) -> N
         load_settings(path, {})
 
 
+def test_the_keys_before_all_tables_are_one_table() -> None:
+    """The page headed `offline` with "Which figure leads"."""
+    names = [table.table for table in shown_settings(Settings(), {}).tables if not table.table.startswith("[[")]
+    assert len(names) == len(set(names))
+
+
 def test_each_value_names_where_it_was_given(tmp_path: Path) -> None:
     """The line of the file, the variable, the option, or nothing for a default."""
     path = tmp_path / "r.toml"

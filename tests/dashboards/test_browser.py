@@ -117,6 +117,10 @@ def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
 WIDTHS = (400, 1024, 1041, 1200, 1280, 1366, 1437, 1440)
 OUTSIDE = """async () => {
   const outside = [];
+  for (const link of document.querySelectorAll(".segmented a")) {
+    const { left, right } = link.getBoundingClientRect(), bar = link.parentElement.getBoundingClientRect();
+    if (left < 0 || right > Math.min(bar.right + 1, document.documentElement.clientWidth)) outside.push(link.innerText);
+  }
   for (const menu of document.querySelectorAll("main details.menu")) {
     menu.open = true;
     await new Promise((done) => setTimeout(done, 20));

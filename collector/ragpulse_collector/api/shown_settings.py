@@ -107,6 +107,9 @@ Value = BaseModel | JsonValue
 
 def _tables(settings: Settings) -> Iterator[ShownTable]:
     """Yield the keys before all tables, then the tables in their order."""
+    plain = [(name, value) for name, value in _items(settings) if value is None or isinstance(value, str | bool)]
+    shown = (_value(settings, of, (name,), name, is_default=_is_default(settings, name, of)) for name, of in plain)
+    yield ShownTable("", "", list(shown))
     for name, value in _items(settings):
         if isinstance(value, BaseModel):
             yield ShownTable(f"[{name}]", "", _values(settings, value, (name,), name))
@@ -117,9 +120,6 @@ def _tables(settings: Settings) -> Iterator[ShownTable]:
         elif isinstance(value, dict):
             for key, entry in value.items():
                 yield ShownTable(f"[{name}.{_text(key)}]", key, _values(settings, entry, (name, key), name))
-        else:
-            is_default = _is_default(settings, name, value)
-            yield ShownTable("", "", [_value(settings, value, (name,), name, is_default=is_default)])
 
 
 def _items(section: BaseModel) -> Iterator[tuple[str, Any]]:
