@@ -60,6 +60,7 @@ HOSTILE = (
     "<link rel=stylesheet href=https://evil.example/x.css><base href=https://evil.example/>",
     "__proto__",
     "\u202egnp.exe\u0000\U0001f600 <style>*{display:none}</style>",
+    "W" * 90,
 )
 
 
