@@ -51,6 +51,7 @@ class Span:
     finish_reason: str | None = None
     agent: str | None = None
     data_source: str | None = None
+    index_version: str | None = None
     top_k: int | None = None
     response_missing_reason: str | None = None
     control_flow: str | None = None

@@ -92,6 +92,7 @@ class Units:
             "prompt_name",
             "environment",
             "top_k",
+            "index_version",
         )
         shared = {column: facts.get(column) for column in columns}
         self.add(

@@ -86,6 +86,7 @@ class SpanBatch:
     - `model`, `provider`, `response_id`, `input_tokens` (with cached ones), `output_tokens` (with reasoning ones),
       `cached_tokens`, `cache_write_tokens`, `reasoning_tokens`, `ttft_ms`;
     - `finish_reason`: why the model stopped, as the provider spells it; `agent`, `data_source`: their names or ids;
+      `index_version`: the version of the index that a retriever searched;
       `top_k`: how many documents were asked for; `response_missing_reason`: why `response` is null;
       `control_flow`: what ended the function when that was no error;
     - `service_tier`: as the provider bills it (`batch`, `flex`, ...), `cache_write_1h_tokens`: those of

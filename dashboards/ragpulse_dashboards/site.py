@@ -49,12 +49,12 @@ __all__ = [
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
-    "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source", "top_k", "answer",
-    "topic", "label", "tag", "error", "roots", "dataset", "where",
+    "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source",
+    "index_version", "top_k", "answer", "topic", "label", "tag", "error", "roots", "dataset", "where",
 )  # fmt: skip
 GROUPS: Final = (
     "service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "finish_reason",
-    "agent", "data_source", "top_k", "answer", "topic", "label", "tag",
+    "agent", "data_source", "index_version", "top_k", "answer", "topic", "label", "tag",
 )  # fmt: skip
 SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""

@@ -162,6 +162,7 @@ class Options(TypedDict, total=False):
     model: str | None
     provider: str | None
     data_source: str | None
+    index_version: str | None
     prompt_name: str | None
     prompt_version: str | None
     capture_inputs: bool
@@ -190,7 +191,8 @@ usage: Callable[[Any], Any] = None
 model: str = None
 provider: str = None
 data_source: str = None
-    The model that is called, its provider, and where a retriever searches: sent as they are.
+index_version: str = None
+    The model that is called, its provider, where a retriever searches, and the version of that index: sent as they are.
 prompt_name: str = None
 prompt_version: str = None
     On this span and on all below it.
@@ -242,7 +244,7 @@ class Kind:
 
     def _decorator(self, name: str | None, options: dict[str, Any]) -> Decorator:
         kind = options.pop("kind", None) or self._kind
-        constant = {key: options.pop(key, None) for key in ("model", "provider", "data_source")}
+        constant = {key: options.pop(key, None) for key in ("model", "provider", "data_source", "index_version")}
         prompt = {key: options.pop(key, None) for key in ("prompt_name", "prompt_version")}
         return Decorator(kind, name, {**constant, "scope": scope_attributes(**prompt)}, CaptureOptions(**options))
 

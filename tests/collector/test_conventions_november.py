@@ -31,6 +31,12 @@ READ: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a workflow of before": ({"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "support"},
                              {"kind": "chain", "agent": "support"}),
     "OpenInference's agent": ({"openinference.span.kind": "AGENT", "agent.name": "planner"}, {"agent": "planner"}),
+    "a version of the index": ({**SEARCH, "ragpulse.index.version": "2026-11"}, {"index_version": "2026-11"}),
+    "a version of the index that is a number": ({**SEARCH, "ragpulse.index.version": 7}, {"index_version": "7"}),
+    "a version of the index in metadata": ({**SEARCH, "metadata": '{"index_version": "i2"}'}, {"index_version": "i2"}),
+    "LangSmith's index": ({**SEARCH, "langsmith.metadata.index_version": "i2"}, {"index_version": "i2"}),
+    "Vercel's index": ({**SEARCH, "ai.telemetry.metadata.indexVersion": "i2"}, {"index_version": "i2"}),
+    "Traceloop's index": ({**SEARCH, "traceloop.association.properties.index_version": "i2"}, {"index_version": "i2"}),
     "a data source": ({**SEARCH, "gen_ai.data_source.id": "docs"}, {"data_source": "docs"}),
     "top k": ({**SEARCH, "gen_ai.retrieval.top_k": 5}, {"top_k": 5}),
     "top k of before": ({**SEARCH, "gen_ai.request.top_k": 5.0}, {"top_k": 5}),
@@ -77,11 +83,13 @@ def test_an_attribute_becomes_its_column(case: str) -> None:
 
 
 def test_the_main_agent_of_a_resource_is_the_agent_of_its_spans() -> None:
-    """A span that names its own agent keeps it."""
-    resource = {"gen_ai.main_agent.name": "front desk"}
+    """A span that names its own agent keeps it; so it is with the version of the index."""
+    resource = {"gen_ai.main_agent.name": "front desk", "ragpulse.index.version": "i1"}
     (plain,) = spans_of(decode_json({"attributes": LLM}, resource=resource))
     (own,) = spans_of(decode_json({"attributes": {**LLM, "gen_ai.agent.name": "planner"}}, resource=resource))
     assert (plain.agent, own.agent) == ("front desk", "planner")
+    (stated,) = spans_of(decode_json({"attributes": {**LLM, "ragpulse.index.version": "i2"}}, resource=resource))
+    assert (plain.index_version, stated.index_version) == ("i1", "i2")
 
 
 @pytest.mark.parametrize("prefix", ["retrieval.documents", "output.documents"])

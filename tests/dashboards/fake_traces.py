@@ -17,14 +17,14 @@ BRIEF = (
 UNSEEN_OF_TRACE = dict.fromkeys((
     "upstream_pi", "feedback", "retriever", "release", "finish_reason", "agent", "data_source", "top_k",
     "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "tags", "metadata", "answer",
-    "topic", "question_distance",
+    "topic", "question_distance", "index_version",
 ))  # fmt: skip
 """What the traces of the day have no values for, as the collector answers it."""
 UNSEEN_OF_SPAN = dict.fromkeys((
     "contexts_state", "cached_tokens", "reasoning_tokens", "session_id", "user_id", "prompt_name", "prompt_version",
     "environment", "service_version", "variant", "cost_source", "cost_unknown_reason", "cache_write_tokens",
     "response_id", "tags", "metadata", "resource", "links", "upstream_pi", "finish_reason", "agent", "data_source",
-    "top_k", "response_missing_reason", "control_flow",
+    "top_k", "response_missing_reason", "control_flow", "index_version",
 ))  # fmt: skip
 UNSEEN_OF_SCORE = dict.fromkeys((
     "u", "sampled", "label_version", "elapsed_ms", "attempt", "score_key", "scope", "identifier", "session_id",

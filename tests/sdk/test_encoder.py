@@ -186,7 +186,7 @@ PLAN = SpanPlan(name="step", kind="", span_kind=1, constants={})
 
 def test_a_decorated_functions_constants_follow_the_conventions() -> None:
     """Kind, operation and names under all three vocabularies."""
-    plan = plan_for("llm", "generate", model="m", provider="openai", data_source=None, scope={})
+    plan = plan_for("llm", "generate", model="m", provider="openai", data_source=None, index_version=None, scope={})
     assert plan.constants == {
         "ragpulse.span.kind": "llm",
         "openinference.span.kind": "LLM",

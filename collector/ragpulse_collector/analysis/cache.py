@@ -23,8 +23,8 @@ from ragpulse_collector.analysis.traffic import (
     failing,
     means,
     p95,
-    prompt_markers,
     requests_by_service,
+    start_markers,
     tails,
     traffic,
 )
@@ -184,7 +184,7 @@ class Snapshot:
 
     def markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
         """Return the starts of prompts of these requests, and of an evaluator's versions and judges, in order."""
-        markers = list(self.part("prompts", lambda: prompt_markers(self.store, self.query)))
+        markers = list(self.part("prompts", lambda: start_markers(self.store, self.query)))
         if evaluator is None:
             markers += self.part("counting", lambda: counting_markers(self.store, self.window))
         else:

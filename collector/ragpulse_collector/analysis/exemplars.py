@@ -114,6 +114,7 @@ _ATTRIBUTES = (
     "finish_reason",
     "agent",
     "data_source",
+    "index_version",
     "top_k",
     "answer",
     "topic",

@@ -167,6 +167,7 @@ DIMENSIONS = (
     "finish_reason",
     "agent",
     "data_source",
+    "index_version",
     "top_k",
     "answer",
     "topic",

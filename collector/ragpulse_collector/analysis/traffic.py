@@ -27,7 +27,7 @@ from ragpulse_collector.store.estimates import (
 )
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
-from ragpulse_collector.store.queries.traces import Filter, prompt_starts, prompts_in, requests_since, with_columns
+from ragpulse_collector.store.queries.traces import Filter, requests_since, version_starts, versions_in, with_columns
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
 from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
@@ -419,24 +419,24 @@ def counting_markers(store: Store, window: Window) -> list[Marker]:
 _MOST_MARKERS = 50
 
 
-_SAME = "s.prompt_version = p.prompt_version AND s.prompt_name IS NOT DISTINCT FROM p.prompt_name"
+_SAME = "s.kind = p.kind AND s.version = p.version AND s.what IS NOT DISTINCT FROM p.what"
 
 
-def prompt_markers(store: Store, query: Query) -> list[Marker]:
-    """Return the start of each prompt version that started inside the window and serves requests of the query.
+def start_markers(store: Store, query: Query) -> list[Marker]:
+    """Return the start of each version of a prompt or an index that began in the window and serves the query.
 
     A filter does not move the start: the first failed request of a version is not its beginning.
     """
-    only = f" SEMI JOIN ({prompts_in(query.filters)}) p ON {_SAME}" if query.filters != query.bound else ""
-    starts = f"FROM ({prompt_starts(query.bound)}) s{only} ORDER BY t LIMIT {_MOST_MARKERS}"
+    only = f" SEMI JOIN ({versions_in(query.filters)}) p ON {_SAME}" if query.filters != query.bound else ""
+    starts = f"FROM ({version_starts(query.bound)}) s{only} ORDER BY t LIMIT {_MOST_MARKERS}"
     return [
         Marker(
             start,
-            "prompt_version",
-            f"prompt {name or ''} {version}".replace("  ", " "),
+            kind,
+            f"{kind.removesuffix('_version')} {name or ''} {version}".replace("  ", " "),
             name,
             sorted(services),
             flag(version),
         )
-        for name, version, start, services in store.read(starts, query.parameters).rows
+        for kind, name, version, start, services in store.read(starts, query.parameters).rows
     ]

@@ -81,6 +81,7 @@ class Filters(Range):
     finish_reason: Many = Field([], description="Why the model stopped, as the provider spells it.")
     agent: Many = []
     data_source: Many = []
+    index_version: Many = Field([], description="`ragpulse.index.version` of the retriever.")
     top_k: Many = []
     answer: Many = Field([], description="`answered`, `refused` or `empty`.")
     topic: Many = Field([], description="Name of a topic, or `other`.")

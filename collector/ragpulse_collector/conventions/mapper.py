@@ -153,6 +153,7 @@ def _scope_fields(scope: WireScope) -> dict[str, Any]:
         "service_version": resource.get(names.SERVICE_VERSION),
         "environment": environment,
         "agent": resource.get("gen_ai.main_agent.name"),
+        "index_version": resource.get(names.INDEX_VERSION),
     }
     otel_scope = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
     text = lifting.attributes_text({**resource, **{key: value for key, value in otel_scope.items() if value}})

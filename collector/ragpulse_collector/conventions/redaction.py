@@ -23,6 +23,7 @@ _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
 _SPAN_TEXTS = (
     "name", "query", "response", "status_message", "error_type", "session_id", "user_id", "prompt_name",
     "prompt_version", "variant", "response_id", "service", "service_version", "environment", "model", "provider",
+    "index_version",
 )  # fmt: skip
 _SPAN_JSON = ("attributes", "events", "links", "resource", "metadata", "mapped_from")
 

@@ -19,7 +19,7 @@ from ragpulse_evaluators.statistics import Interval
 
 __all__ = ["COUNTS", "SHARES", "Compare", "count_comparisons", "counted", "either", "may_replace"]
 
-_REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "variant"})
+_REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "variant", "index_version"})
 """A new value of these dimensions replaces an old one and is compared with it from its first answers."""
 
 

@@ -66,6 +66,7 @@ SPAN_COLUMNS = (
     "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id", "user_id",
     "prompt_name", "prompt_version", "variant", "metadata", "upstream_pi", "attributes", "resource", "events",
     "mapped_from", "links", "finish_reason", "agent", "data_source", "top_k", "response_missing_reason", "control_flow",
+    "index_version",
 )  # fmt: skip
 """Columns of `raw.spans` that are stored as a batch has them."""
 

@@ -30,7 +30,7 @@ TABLES: dict[str, str] = {
         contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
         attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR,
         finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR, top_k INTEGER, response_missing_reason VARCHAR,
-        control_flow VARCHAR""",
+        control_flow VARCHAR, index_version VARCHAR""",
     # `query_from`, `response_from`: the span below that gave the text of a unit without one.
     "contents": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR, query_from UBIGINT,
@@ -61,7 +61,8 @@ TABLES: dict[str, str] = {
         retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
         metadata MAP(VARCHAR, VARCHAR), release VARCHAR, finish_reason VARCHAR, agent VARCHAR, data_source VARCHAR,
         top_k INTEGER, response_missing_reason VARCHAR, control_flow VARCHAR, feedbacks MAP(VARCHAR, DOUBLE),
-        feedbacks_off_scale VARCHAR[], answer VARCHAR, topic VARCHAR, question_distance FLOAT""",
+        feedbacks_off_scale VARCHAR[], answer VARCHAR, topic VARCHAR, question_distance FLOAT,
+        index_version VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,

@@ -35,7 +35,7 @@ _SPANS = f"""
            s.environment, s.service_version, s.status_message, s.variant, s.ttft_ms, s.cost_source,
            s.cost_unknown_reason, s.contexts_state, s.cache_write_tokens, s.response_id, s.tags, s.metadata,
            s.resource, s.events, s.links, s.upstream_pi, s.received_at, s.finish_reason, s.agent, s.data_source,
-           s.top_k, s.response_missing_reason, s.control_flow
+           s.top_k, s.response_missing_reason, s.control_flow, s.index_version
     FROM raw.spans s LEFT JOIN raw.contents c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
 
@@ -54,7 +54,7 @@ FACT_COLUMNS = (
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
     "feedback", "retriever", "misdated_spans", "tags", "metadata", "release", "finish_reason", "agent", "data_source",
     "top_k", "response_missing_reason", "control_flow", "feedbacks", "feedbacks_off_scale", "answer", "topic",
-    "question_distance",
+    "question_distance", "index_version",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 

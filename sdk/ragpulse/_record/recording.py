@@ -114,6 +114,7 @@ def plan_for(
     model: str | None,
     provider: str | None,
     data_source: str | None,
+    index_version: str | None,
     scope: Facts,
     withholds: bool = False,
     streams: bool = False,
@@ -127,6 +128,7 @@ def plan_for(
         names.REQUEST_MODEL: model,
         names.PROVIDER_NAME: provider,
         names.DATA_SOURCE_ID: data_source,
+        names.INDEX_VERSION: index_version,
         names.REQUEST_STREAM: streams,
     }
     return SpanPlan(

@@ -116,6 +116,7 @@ def scope_attributes(
     prompt_name: str | None = None,
     prompt_version: str | None = None,
     variant: str | None = None,
+    index_version: str | None = None,
 ) -> Facts:
     """The arguments of `attributes()` as attributes, without those that are None."""
     attributes = {
@@ -125,6 +126,7 @@ def scope_attributes(
         names.PROMPT_NAME: prompt_name,
         names.PROMPT_VERSION: prompt_version,
         names.VARIANT: variant,
+        names.INDEX_VERSION: index_version,
     }
     present: Facts = {key: str(value) for key, value in attributes.items() if value is not None}
     if tags:

@@ -31,6 +31,7 @@ class Request:
     tokens: tuple[int, int] = (1000, 200)
     known: bool = True
     version: str = "v6"
+    index: str = "i1"
     documents: tuple[str, ...] = ("a", "b")
     score: float = 0.9
     search_ms: float = 100.0
@@ -44,10 +45,16 @@ Change = Callable[[int, Request], Request]
 
 
 def plant(
-    store: EmbeddedStore, change: Change, *, n: int = 400, times: float = 1.0, before: Change = lambda _, one: one
+    store: EmbeddedStore,
+    change: Change,
+    *,
+    n: int = 400,
+    times: float = 1.0,
+    seed: int = 3,
+    before: Change = lambda _, one: one,
 ) -> None:
     """`n` requests in the hour before noon, `times` as many in the hour after; `change` alters those after."""
-    units, draw = Units(store), random.Random(3)
+    units, draw = Units(store), random.Random(seed)
     total = n + round(n * times)
     for number in range(total):
         late = number >= n
@@ -66,7 +73,8 @@ def add(units: Units, number: int, at: datetime, one: Request, draw: random.Rand
     sent, written = one.tokens
     cost = sum(n * price for n, price in zip(one.tokens, PRICES[one.model], strict=True)) * one.price
     slow = draw.gauss(800, 100)
-    facts = {"model": one.model, "prompt_version": one.version, "service": one.service, "error": bool(one.error),
+    facts = {"model": one.model, "prompt_version": one.version, "index_version": one.index,
+             "service": one.service, "error": bool(one.error),
              "latency_ms": 50 + one.search_ms + slow, "cost_usd": cost if one.known else None,
              "input_tokens": sent, "output_tokens": written, "query": one.query, **one.more}  # fmt: skip
     units.scored(number, "check", one.score, at=at, facts=facts)
@@ -147,6 +155,19 @@ def renamed(number: int, one: Request) -> Request:
     return replace(guide, documents=tuple(name.replace("guide", "guide-2") for name in guide.documents))
 
 
+def rechunked(number: int, one: Request) -> Request:
+    """Chunks that are cut badly: a third of the answers is bad, whatever they rest on; all documents go on."""
+    return random_bad(number, replace(one, index="i2"))
+
+
+def harmless(number: int, one: Request) -> Request:
+    """Three other changes at the same time: a version for half, a model for some, a service for a few."""
+    return replace(
+        one, version="v7" if number % 2 else "v6", model="sonnet" if number % 3 == 0 else "haiku",
+        service="new" if number % 5 == 0 else one.service,
+    )  # fmt: skip
+
+
 def random_bad(number: int, one: Request) -> Request:
     """A third of the answers, whatever they have."""
     return bad(one) if every(0.3)(number * 31 + 7) else one
@@ -191,6 +212,10 @@ ROWS: list[tuple[str, str, Change, float, list[tuple[str, str]], float]] = [
     ("a bad document that vanished", "quality:check", lambda _, one: one, 1, [("document", "guide.md")], 0.75),
     ("a document that appears beside a bad version", "quality:check", lambda n, one: new_version(n, guided(n + 3, one)),
      1, [("prompt_version", "v7")], 0.75),
+    ("a new index for all", "quality:check", lambda n, one: rechunked(n, one), 1, [("index_version", "i2")], 0.9),
+    ("a new index beside harmless changes", "quality:check", lambda n, one: harmless(n, rechunked(n, one)), 1,
+     [("index_version", "i2")], 0.9),
+    ("harmless changes", "quality:check", lambda n, one: harmless(n, one), 1, [], 0.0),
     ("two", "quality:check", both, 1, [("prompt_version", "v7"), ("document", "stale.md")], 0.75),
     ("a version that had begun before", "quality:check", lambda _, one: bad(replace(one, version="v7")), 1,
      [("prompt_version", "v7")], 0.75),

@@ -16,37 +16,41 @@ from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.migrations import migrate_file
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"
-COLUMNS = ("finish_reason", "agent", "data_source", "top_k", "response_missing_reason", "control_flow")
+COLUMNS = ("finish_reason", "agent", "data_source", "top_k", "response_missing_reason", "control_flow", "index_version")
 SHOWN: dict[str, tuple[dict[int, dict[str, Any]], tuple[Any, ...]]] = {
     "the last model call's reason to stop": (
         {3: {"finish_reason": "stop"}, 4: {"finish_reason": "length"}},
-        ("length", None, None, None, None, None),
+        ("length", None, None, None, None, None, None),
     ),
     "the unit's own reason first": (
         {1: {"finish_reason": "stop"}, 4: {"finish_reason": "length"}},
-        ("stop", None, None, None, None, None),
+        ("stop", None, None, None, None, None, None),
     ),
     "agent, source and top k of the first span that states them": (
         {2: {"data_source": "docs", "top_k": 5}, 3: {"agent": "planner"}, 4: {"agent": "other", "top_k": 9}},
-        (None, "planner", "docs", 5, None, None),
+        (None, "planner", "docs", 5, None, None, None),
+    ),
+    "the index of the first search": (
+        {3: {"index_version": "i2"}, 4: {"index_version": "i1"}},
+        (None, None, None, None, None, None, "i2"),
     ),
     "why there is no response": (
         {4: {"response_missing_reason": "tool_calls"}},
-        (None, None, None, None, "tool_calls", None),
+        (None, None, None, None, "tool_calls", None, None),
     ),
     "a reason does not matter where there is a response": (
         {1: {"response": "Yes.", "response_missing_reason": "cut"}, 4: {"response_missing_reason": "tool_calls"}},
-        (None, None, None, None, None, None),
+        (None, None, None, None, None, None, None),
     ),
     "an empty response is a response": (
         {1: {"response": ""}, 4: {"response_missing_reason": "tool_calls"}},
-        (None, None, None, None, None, None),
+        (None, None, None, None, None, None, None),
     ),
     "control flow of the unit only": (
         {1: {"control_flow": "handoff"}, 4: {"control_flow": "retry"}},
-        (None, None, None, None, None, "handoff"),
+        (None, None, None, None, None, "handoff", None),
     ),
-    "not of a span below": ({4: {"control_flow": "retry"}}, (None, None, None, None, None, None)),
+    "not of a span below": ({4: {"control_flow": "retry"}}, (None, None, None, None, None, None, None)),
 }
 
 

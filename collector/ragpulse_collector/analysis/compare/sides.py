@@ -31,6 +31,7 @@ DIMENSIONS = {
     "variant": "variant",
     "service": "service",
     "release": "release",
+    "index": "index_version",
 }
 
 

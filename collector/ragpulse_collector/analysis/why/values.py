@@ -16,7 +16,13 @@ from ragpulse_evaluators.statistics import Interval, student_quantile
 
 CONTEXTS = "contexts retrieved"
 LOST = "lost document"
-ORDER = (("scored by",), ("prompt_version", "release", "variant"), ("model",), (LOST,), ("top_k", CONTEXTS))
+ORDER = (
+    ("scored by",),
+    ("prompt_version", "release", "variant", "index_version"),
+    ("model",),
+    (LOST,),
+    ("top_k", CONTEXTS),
+)
 """What is asked before all others: another judge is no other answer, who lost a document finds others instead, and who
 retrieves more has more of every document."""
 OUTCOMES = frozenset({"answer", "error", "finish_reason", VERDICT, LOST})

@@ -136,6 +136,10 @@ _RULES = rules(
         "langsmith.metadata.thread_id": unquoted,
         "lmnr.association.properties.session_id": unquoted,
     },
+    index_version={
+        _METADATA + "indexVersion": unquoted,
+        "langsmith.metadata.index_version": unquoted,
+    },
     user_id={
         _METADATA + "userId": unquoted,
         "langsmith.metadata.user_id": unquoted,

@@ -184,6 +184,7 @@ RULES = rules(
     finish_reason={names.FINISH_REASONS: first_reason},
     agent={names.AGENT_NAME: text},
     data_source={names.DATA_SOURCE_ID: unquoted},
+    index_version={names.INDEX_VERSION: unquoted},
     top_k={names.RETRIEVAL_TOP_K: small_count},
     response_id={names.RESPONSE_ID: text},
     input_tokens={names.INPUT_TOKENS: count},

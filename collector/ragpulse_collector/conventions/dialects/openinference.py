@@ -186,6 +186,7 @@ RULES = rules(
 LAST = rules(
     contexts={names.OUTPUT_VALUE: documents_of_retrieval},
     session_id={names.METADATA: member("session_id", unquoted)},
+    index_version={names.METADATA: member("index_version", unquoted)},
     error_type={f"event:{names.EXCEPTION_EVENT}": of_event(-1, names.EXCEPTION_TYPE, text)},
     status_message={f"event:{names.EXCEPTION_EVENT}": of_event(-1, names.EXCEPTION_MESSAGE, text)},
 )

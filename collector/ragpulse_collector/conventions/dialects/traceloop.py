@@ -35,6 +35,7 @@ RULES = rules(
         _ASSOCIATION + "thread_id": unquoted,
     },
     user_id={_ASSOCIATION + "user_id": unquoted},
+    index_version={_ASSOCIATION + "index_version": unquoted},
     prompt_name={"traceloop.prompt.key": text},
     prompt_version={"traceloop.prompt.version": unquoted},
     metadata={_ASSOCIATION: gathered},

@@ -127,6 +127,7 @@ _RULES = rules(
         "mastra.metadata.threadId": unquoted,
         "mastra.metadata.sessionId": unquoted,
     },
+    index_version={"mastra.metadata.indexVersion": unquoted},
     user_id={
         "mastra.metadata.resourceId": unquoted,
         "mastra.metadata.userId": unquoted,

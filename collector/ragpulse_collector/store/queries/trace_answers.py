@@ -77,6 +77,7 @@ class SpanWhole(SpanBrief):
     top_k: int | None
     response_missing_reason: str | None
     control_flow: str | None
+    index_version: str | None
 
 
 @dataclass(frozen=True, slots=True)

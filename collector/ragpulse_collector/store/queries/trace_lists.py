@@ -15,7 +15,7 @@ from ragpulse_collector.store.views import COUNTED, IN_LISTS, SERIES, SESSION_FI
 
 FACETS = (
     "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
-    "agent", "data_source", "top_k", "answer", "topic",
+    "agent", "data_source", "index_version", "top_k", "answer", "topic",
 )  # fmt: skip
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8

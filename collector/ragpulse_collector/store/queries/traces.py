@@ -171,6 +171,8 @@ class TraceRow:
     """The name of its topic; `other` for none, null before topics were found."""
     question_distance: float | None
     """1 - cosine of the question and the centre of the nearest topic; null before topics were found."""
+    index_version: str | None
+    """The version of the index that its first retriever searched."""
 
 
 COLUMNS = ", ".join(column.name for column in fields(TraceRow))
@@ -311,24 +313,34 @@ def facts_of(filter: Filter, columns: Sequence[str] = ()) -> str:
     return f"SELECT {', '.join(('trace_id', *columns))} FROM {with_columns(f'({FACTS})', columns)} WHERE {filter.sql}"
 
 
-def prompt_starts(filter: Filter) -> str:
-    """One row per prompt version that began in the range, without the first version of each prompt.
+VERSIONED = {"prompt_version": "prompt_name", "index_version": "data_source"}
+"""The columns with a version, and with the name of what has it."""
+
+
+def version_starts(filter: Filter) -> str:
+    """One row per version of a prompt or an index that began in the range, without the first version of each.
 
     A version that was in use in the day or the range of the same length before did not begin in it.
     """
-    return f"""
-        SELECT prompt_name, prompt_version, min(start_time) AS t, list(DISTINCT coalesce(service, '')) FROM ({FACTS})
-        WHERE prompt_version IS NOT NULL AND start_time >= $first - greatest($last - $first, INTERVAL 1 DAY)
-        AND start_time < $last AND {filter.sql} GROUP BY prompt_name, prompt_version
-        QUALIFY t >= $first AND row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
-        ORDER BY t"""
+    return " UNION ALL ".join(
+        f"""
+        (SELECT '{kind}' AS kind, {name} AS what, {kind} AS version, min(start_time) AS t,
+            list(DISTINCT coalesce(service, '')) AS services
+        FROM ({FACTS}) WHERE {kind} IS NOT NULL AND start_time >= $first - greatest($last - $first, INTERVAL 1 DAY)
+        AND start_time < $last AND {filter.sql} GROUP BY {name}, {kind}
+        QUALIFY t >= $first AND row_number() OVER (PARTITION BY {name} ORDER BY t) > 1)"""
+        for kind, name in VERSIONED.items()
+    )
 
 
-def prompts_in(filter: Filter) -> str:
-    """One row per prompt version that requests of the range use."""
-    return f"""
-        SELECT DISTINCT prompt_name, prompt_version FROM traces
-        WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter.sql}"""
+def versions_in(filter: Filter) -> str:
+    """One row per version of a prompt or an index that requests of the range use."""
+    return " UNION ALL ".join(
+        f"""
+        SELECT DISTINCT '{kind}' AS kind, {name} AS what, {kind} AS version FROM traces
+        WHERE {kind} IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter.sql}"""
+        for kind, name in VERSIONED.items()
+    )
 
 
 def has_service(store: Store, service: str, within: Within) -> bool:

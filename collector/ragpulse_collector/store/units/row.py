@@ -14,7 +14,7 @@ REQUEST = "n_units IS DISTINCT FROM 0"
 """The condition that a row of `traces` is a request; undecided ones have NULL. The others are called other roots."""
 _AS_STATED = (
     "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant", "agent",
-    "data_source", "top_k",
+    "data_source", "index_version", "top_k",
 )  # fmt: skip
 OF_FIRST = (*_AS_STATED, "service_version", "tags", "metadata")
 """The columns of the first span with a value."""
