@@ -62,6 +62,8 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "replays", {"evaluators": ["refusal"], "since": "7d"}),
     ("GET", "replays", {}),
     ("GET", "replays/{id}", {"id": "RUN"}),
+    ("GET", "runs", {}),
+    ("GET", "runs/{id}", {"id": "RUN"}),
     ("GET", "replays/{id}/result", {"id": "RUN"}),
     ("POST", "replays/{id}/use", {"id": "RUN"}),
     ("POST", "replays/{id}/set_aside", {"id": "RUN"}),
