@@ -20,6 +20,7 @@ PACKAGE = "ragpulse_collector"
 WITHIN_S = 60.0
 TIMES = 5
 """Background work may fall into one recording, but not into all of them."""
+METRIC = "metrics?name=quality:groundedness&group_by=model&from=-1d"
 RULE = """
 offline = false
 [[rule]]
@@ -119,6 +120,8 @@ def main() -> None:
         body = recorder.record(lambda number: send_and_list(url, number))
         get(url, "traces?service=house")
         parameter = recorder.record(lambda _: get(url, "traces?service=house"))
+        get(url, METRIC)
+        question = recorder.record(lambda _: get(url, METRIC))
         collector.stop()
 
         settings = load_settings(config).with_options("collector", options | {"db": f"{folder}/evaluate.duckdb"})
@@ -134,4 +137,5 @@ def main() -> None:
         score(1)
         rule = recorder.record(score)
         collector.stop()
-    print(json.dumps({"body": body, "rule": [name for name in rule if name not in body], "parameter": parameter}))
+    passed = {"body": body, "parameter": parameter, "question": question}
+    print(json.dumps(passed | {"rule": [name for name in rule if name not in body]}))

@@ -28,6 +28,7 @@ PATHS = {
     "body": "modules that a span's body passes, from socket to a row of the trace list",
     "rule": "modules that a rule passes beyond those of a body, from TOML to a stored score",
     "parameter": "modules that a query parameter passes, from URL to SQL",
+    "question": "modules that a question passes: quality by model over a day",
 }
 LABELS = {
     "tokens": "tokens of product code",
@@ -41,14 +42,17 @@ LABELS = {
     "raw": "modules outside store/ that name raw.* tables",
     "private": "imports of private names of other packages",
     "longest function": "lines of the longest function",
+    "helpers": "private functions that are named once, per cent of all functions",
+    "repeated": "arguments that repeat a name: name=name",
     "comments": "comments in 10,000 lines",
     **PATHS,
 }
 GOALS = {"tokens": "<= before", "takes": "<= 25", "gives": "<= 15", "untyping": "0", "two meanings": "<= 25",
-         "largest folder": "<= 14", "raw": "0", "private": "0", "longest function": "<= 60"}  # fmt: skip
+         "largest folder": "<= 14", "raw": "0", "private": "0", "longest function": "<= 60", "helpers": "<= 22"}  # fmt: skip
 KNOWN_BEFORE = {"tokens": 401_311, "sql": 11_239, "modules": 290, "takes": 298, "gives": 245, "untyping": 34,
                 "two meanings": 61, "largest folder": 14, "raw": 0, "private": 0, "longest function": 58,
-                "comments": 18, "body": 32, "rule": 18, "parameter": 13}  # fmt: skip
+                "helpers": 28, "repeated": 698, "comments": 18, "body": 32, "rule": 18, "parameter": 13,
+                "question": 14}  # fmt: skip
 _COUNTED = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 _RAW = re.compile(r"(?<!/)\braw\.[a-z_{]")
 _SQL = re.compile(r"\b(?:SELECT|FROM|WHERE|INSERT INTO|UPDATE|CREATE|JOIN|GROUP BY)\b")
@@ -185,6 +189,19 @@ def functions(module: Module) -> list[tuple[int, str]]:
     ]
 
 
+def helpers(module: Module) -> int:
+    """Count private functions that the module names once beside their definition."""
+    names = Counter(re.findall(r"\w+", module.text))
+    private = (name.rpartition(":")[2] for _, name in functions(module))
+    return sum(name.startswith("_") and not name.endswith("__") and names[name] == 2 for name in private)
+
+
+def repeated(module: Module) -> int:
+    """Count arguments whose value is a variable of the same name."""
+    given = (node for node in ast.walk(module.tree) if isinstance(node, ast.keyword))
+    return sum(isinstance(one.value, ast.Name) and one.value.id == one.arg for one in given)
+
+
 def modules_passed(root: Path) -> dict[str, list[str]] | None:
     """Return the modules that the three paths pass (`_modules.py`); None if the checkout does not run here."""
     path = os.pathsep.join([*(str(root / tree) for tree in TREES), str(Path(__file__).parent)])
@@ -232,6 +249,8 @@ def measured(root: Path) -> dict[str, Any]:
         "private": sum(len(private_imports(module)) for module in product),
         "private names": sorted({name for module in product for name in private_imports(module)}),
         "longest function": lengths[0][0],
+        "helpers": 100 * sum(map(helpers, product)) // len(lengths),
+        "repeated": sum(map(repeated, product)),
         "longest functions": lengths[:5],
         "longest modules": sorted(((len(each.text.splitlines()), str(each.path)) for each in product), reverse=True)[
             :5

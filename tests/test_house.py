@@ -68,6 +68,13 @@ SQL = f"SELECT a FROM {b} WHERE c"
 """
 
 
+def test_helpers_with_one_caller_and_repeated_names_are_counted(house: ModuleType) -> None:
+    """A private function that is named twice beside its definition is no such helper, nor is a public one."""
+    source = "def _once(a): ...\ndef _twice(): ...\ndef public(): ...\npublic(_once(a=a, b=1), _twice(), _twice())\n"
+    module = house.Module(Path("m.py"), source, ast.parse(source))
+    assert (house.helpers(module), house.repeated(module)) == (1, 1)
+
+
 def test_untyped_values_are_found(house: ModuleType) -> None:
     """Mappings of anything, Any and object, wherever they stand in an annotation; calls that untype; words of SQL."""
     module = house.Module(Path("ragpulse_collector/api/m.py"), UNTYPED, ast.parse(UNTYPED))
