@@ -238,7 +238,7 @@ class Client:
         method, _, path = operation.partition(" ")
         values = {key: value for key, value in (params or {}).items() if value is not None}
         if method in ("GET", "DELETE"):
-            query = urlencode(values, doseq=True)
+            query = urlencode({key: _in_query(value) for key, value in values.items()}, doseq=True)
             answer = self.request(method, f"/api/v1/{path}" + (f"?{query}" if query else ""))
         else:
             answer = self.request(method, f"/api/v1/{path}", body=values)
@@ -336,6 +336,12 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _cell(value: Any) -> str:
     text = "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
     return escape(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")
+
+
+def _in_query(value: Any) -> Any:
+    """Return a value as a query string has it: objects and lists of them as JSON."""
+    nested = isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(one, Mapping) for one in value))
+    return json.dumps(value) if nested else value
 
 
 def _private(path: str, flags: int) -> int:

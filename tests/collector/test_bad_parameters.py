@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import cli, run
@@ -20,7 +22,7 @@ pytest.importorskip("mcp")
 
 from mcp import Client as Assistant
 
-from ragpulse_collector.mcp_server import server
+from ragpulse_collector.mcp_server import BEGIN, END, server
 
 Bad = Mapping[str, Any]
 COMMANDS = {one.signature.name: name for name, one in cli.commands.items() if isinstance(one, OfOperation)}
@@ -45,6 +47,8 @@ def wrong(signature: Signature) -> Iterator[tuple[str, Bad]]:
         yield "missing", {key: value for key, value in good.items() if key != name}
     for name, schema in signature.parameters.items():
         kind = schema.get("type")
+        if kind in ("boolean", "object"):
+            yield f"{kind} typed", good | {name: "banana"}
         if name in in_path or kind in ("boolean", "array", "object") or "anyOf" in schema:
             continue
         yield "misspelt", good | {f"{name}s": "1"}
@@ -109,7 +113,8 @@ async def test_the_words_are_the_same_on_four_surfaces(
         for signature in signatures().values():
             for kind, bad in wrong(signature):
                 said = {"http": over_http(client, signature, bad), "client": by_method(client, signature, bad)}
-                if (signature.name, kind) not in NOT_THERE and "dataset" not in bad and signature.name in COMMANDS:
+                has_it = (signature.name, kind) not in NOT_THERE and kind != "boolean typed" and "dataset" not in bad
+                if has_it and signature.name in COMMANDS:
                     said["command"] = by_command(client, signature, bad, capsys)
                 if signature.tools:
                     result = await assistant.call_tool(signature.tools[0].name, dict(bad))
@@ -136,3 +141,32 @@ def test_every_operation_refuses_a_name_that_it_does_not_have(collector: Callabl
             told[method, path] = (refused.value.status, str(refused.value), [one.name for one in refused.value.errors])
     assert {(status, names[-1:] == ["bogus"]) for status, _, names in told.values()} == {(400, True)}, told
     assert all("unknown parameter 'bogus'" in sentence for _, sentence, _ in told.values())
+
+
+@pytest.mark.anyio
+async def test_values_mean_the_same_on_four_surfaces(
+    collector: Callable[..., Collector], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list, an object, a flag, an age and a count choose the same traces everywhere."""
+    running = collector()
+    for number, tenant in enumerate(("acme", "acme", "other")):
+        send(running.url, rag_trace(number, **{"metadata": json.dumps({"tenant": tenant})}))
+    client = connect(running.url)
+    until(client, "select 1 from traces", 3)
+    for chosen, options, expected in (
+        ({"metadata": {"tenant": ["acme"]}}, ["--metadata", "tenant=acme"], 2),
+        ({"metadata": {"tenant": "other"}, "prompt_version": ["v7", "v8"]},
+         ["--metadata", "tenant=other", "--prompt-version", "v7", "--prompt-version", "v8"], 1),
+        ({"error": False, "since": "1h", "limit": 2}, ["--no-error", "--since", "1h", "--limit", "2"], 2),
+        ({"error": True}, ["--error"], 0),
+        ({"since": "1m", "to": "-59s"}, ["--since", "1m", "--to", "-59s"], 0),
+    ):  # fmt: skip
+        async with Assistant(server(client)) as assistant:
+            told = (await assistant.call_tool("search_traces", dict(chosen))).content[0].text
+        assert run(["traces", *options, "--json", "--url", client.url]) == 0
+        answers = [
+            client.trace_list(**chosen),
+            json.loads(told.removeprefix(BEGIN).removesuffix(END)),
+            json.loads(capsys.readouterr().out),
+        ]
+        assert [len(one["traces"]) for one in answers] == [expected] * 3, chosen

@@ -17,7 +17,7 @@ _TYPES = {"integer": "INTEGER", "number": "FLOAT"}
 _IGNORED = "Ignored: "
 
 
-class Asked(NamedTuple):
+class OperationCall(NamedTuple):
     """The request of a command."""
 
     ask: Ask
@@ -84,7 +84,7 @@ def asks(
             for name in given.keys() & params.keys():
                 if (text := signature.parameters[name].get("description", "")).startswith(_IGNORED):
                     click.echo(f"--{name.replace('_', '-')} is {text[:1].lower()}{text[1:]}", err=True)
-            return function(Asked(source.asker(), address, params), **options)
+            return function(OperationCall(source.asker(), address, params), **options)
 
         wrapped = json_option(source(run))
         for name in reversed([*signature.own, *signature.filters]):
@@ -106,7 +106,7 @@ def shows(operation: str, *arguments: str, **presets: Any) -> Callable[[Callable
 
     def decorated(function: Callable[..., Any]) -> click.Command:
         @wraps(function)
-        def run(asked: Asked, as_json: bool, **options: Any) -> None:
+        def run(asked: OperationCall, as_json: bool, **options: Any) -> None:
             answer = asked.answer()
             print_json(answer) if as_json else function(answer, asked, **options)
 
@@ -120,7 +120,7 @@ def declared(name: str) -> click.Command:
     known = {one.command.name: (operation, one.command) for operation, one in signatures().items() if one.command}
     operation, command = known[name]
 
-    def run(answer: Json, asked: Asked) -> None:
+    def run(answer: Json, asked: OperationCall) -> None:
         show(name, answer, command.columns, tz=asked.params.get("tz", "UTC"))
 
     run.__name__ = name
@@ -154,6 +154,9 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that the options give."""
     values = {name: _one(value) for name, value in options.items() if name not in ("from", "metadata")}
     for pair in options.get("metadata", ()):
-        key, _, value = pair.partition("=")
-        values.setdefault(f"metadata.{key}", []).append(value)
+        key, stated, value = pair.partition("=")
+        if stated:
+            values.setdefault(f"metadata.{key}", []).append(value)
+        else:
+            values["metadata"] = pair  # for the operation to refuse
     return values

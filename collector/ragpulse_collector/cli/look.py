@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ragpulse_collector.cli.asked import Asked, asks
+from ragpulse_collector.cli.asked import OperationCall, asks
 from ragpulse_collector.cli.options import (
     FILE,
     Ask,
@@ -51,10 +51,10 @@ from ragpulse_evaluators.judges.protocol import is_loopback
 
 
 @asks("GET metrics", "name...")
-def metrics(asked: Asked, as_json: bool) -> None:
+def metrics(asked: OperationCall, as_json: bool) -> None:
     """Show metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
     names = asked.params.get("name", ("requests", "latency_p95", "quality:groundedness"))
-    answer = Asked(asked.ask, asked.address, {**asked.params, "name": names}).answer()
+    answer = OperationCall(asked.ask, asked.address, {**asked.params, "name": names}).answer()
     answers = answer.get("metrics", [answer])
     if as_json:
         print_json(answers)

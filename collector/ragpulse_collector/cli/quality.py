@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.asked import Asked, shows
+from ragpulse_collector.cli.asked import OperationCall, shows
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
@@ -180,7 +180,7 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
 
 
 @shows("GET compare", "a", "b")
-def compare(answer: Json, asked: Asked) -> None:
+def compare(answer: Json, asked: OperationCall) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or

@@ -194,7 +194,9 @@ def show_decision(decision: Json, summary: str | None, *, quiet: bool = False) -
 
 def show(title: str, answer: Json, columns: Mapping[str, Mapping[str, str]], *, tz: str = "UTC") -> None:
     """Print an answer by its fields: the tables and texts of `columns`, else all figures and then all lists."""
-    lists = {name: value for name, value in answer.items() if value and isinstance(value, list) and is_json(value[0])}
+    lists = {
+        name: rows for name, rows in answer.items() if isinstance(rows, list) and rows and isinstance(rows[0], Mapping)
+    }
     if not columns:
         rest = {name: value for name, value in answer.items() if name not in lists}
         if rest:
@@ -206,11 +208,6 @@ def show(title: str, answer: Json, columns: Mapping[str, Mapping[str, str]], *, 
             table(name, list(fields), ([_field(row, path, tz) for path in fields.values()] for row in answer[name]))
         elif answer[name]:
             click.echo(safe(str(answer[name])))
-
-
-def is_json(value: Any) -> bool:
-    """Return whether a value is a JSON object."""
-    return isinstance(value, Mapping)
 
 
 def _field(row: Json, path: str, tz: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from ragpulse_collector.cli.asked import Asked, asks, shows
+from ragpulse_collector.cli.asked import OperationCall, asks, shows
 from ragpulse_collector.cli.options import Json, option
 from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
 
@@ -14,7 +14,7 @@ from ragpulse_collector.cli.tables import cell, interval, print_json, safe, tabl
 @option("--rename", nargs=2, metavar="ID NAME", help="Name a topic, here and in its traces.")
 @option("--fit", is_flag=True, help="Find topics again, in the background of the collector.")
 @asks("GET topics", limit=20)
-def topics(asked: Asked, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
+def topics(asked: OperationCall, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
     """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
     if rename and (note := asked.ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
         click.echo(safe(note), err=True)
@@ -39,7 +39,7 @@ def topics(asked: Asked, rename: tuple[str, str] | None, fit: bool, as_json: boo
 
 
 @shows("GET digest")
-def digest(answer: Json, _: Asked) -> None:
+def digest(answer: Json, _: OperationCall) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
@@ -51,7 +51,7 @@ def digest(answer: Json, _: Asked) -> None:
 @option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")
 @option("--dataset", help="Add the failed questions to this dataset.")
 @asks("GET gaps", omit=("dataset",))
-def gaps(asked: Asked, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
+def gaps(asked: OperationCall, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
     """List groups of questions that are declined or answered without support, for whoever writes documents."""
     from ragpulse_collector.words.figures import csv_text
 

@@ -28,7 +28,7 @@ _NO_STATE = TraceState()
 _MAX_EVENTS = 128
 
 
-class Starter(Sender, Protocol):
+class SpanOwner(Sender, Protocol):
     """What spans belong to: the tracer."""
 
     clock: Callable[[], int]
@@ -56,7 +56,7 @@ class OwnSpan(Recording, trace.Span):
     def __init__(
         self,
         plan: SpanPlan,
-        tracer: "Starter",
+        tracer: "SpanOwner",
         trace_number: int,
         span_number: int,
         parent_id: int,
