@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.answers import GroupValue, Uncertain
 from ragpulse_collector.analysis.quality.points import Line, Point
 from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.zones import SHOWN, offsets
@@ -36,12 +36,9 @@ class ChartLine:
 
 
 @dataclass(frozen=True, slots=True)
-class InRange:
+class InRange(Uncertain):
     """The value of a metric over the whole range, and its interval; of a sum the sum."""
 
-    value: float | None
-    lo: float | None = None
-    hi: float | None = None
     words: str | None = None
     """Of an error rate of few errors: their number."""
 

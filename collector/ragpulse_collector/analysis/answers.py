@@ -23,9 +23,9 @@ class Place(NamedTuple):
     group: tuple[GroupValue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Uncertain:
-    """A value with its 95 % interval; null where it is not known."""
+    """A value with its 95 % interval, null where it is not known: the base of every answer that has one."""
 
     value: float | None = None
     lo: float | None = None

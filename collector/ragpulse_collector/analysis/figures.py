@@ -57,26 +57,41 @@ def readings(store: Store, metric: str, query: Query, condition: Condition) -> d
         rows = coverage_rows(store, query.window, query.filters, buckets_of_window)
         row = next((row for row in rows if row.evaluator == evaluator), None)
         return {} if row is None else {"{}": partial(_exact, row.scored, row.selected)}
-    amounts = _amounts(store, metric, query) if family not in MEASURES and is_total(metric) else {}
+    past = _past(store, metric, query) if family not in MEASURES and is_total(metric) else {}
+    amounts = {group: amount for group, (amount, _) in past.items()}
     found = readings_by_bucket(store, metric, query.whole, condition, amounts).get(query.window.first, {})
-    silent = {group_key(query.groups, group): partial(absent, metric, amount) for group, amount in amounts.items()}
+    silent = {
+        group_key(query.groups, group): partial(absent, metric, amount / windows)
+        for group, (amount, windows) in past.items()
+    }
     if not query.groups and family not in MEASURES:
-        silent.setdefault("{}", partial(absent, metric, 1.0))
+        silent.setdefault("{}", partial(absent, metric, NEVER))
     return {**silent, **found}
 
 
 _PAST = 28
 """The windows before that show how much a user adds at once."""
+NEVER = 1.0 / (_PAST + 1)
+"""The amount of a group that has been silent for all of them: together they are one zero."""
 
 
-def _amounts(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...], float]:
-    """Return what a user typically added to a count or a sum in such windows before, by group: of a silent one, too."""
+def _past(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...], tuple[float, float]]:
+    """Return what a user typically added to a count in such windows before, and since how many nothing came, by group.
+
+    A service that has been silent for several windows is surer to be than one that was for the last.
+    """
     window, length = query.window, query.window.last - query.window.first
     past = Window(window.first - _PAST * length, window.first, max(1, round(length.total_seconds())), window.zone)
     of_traffic, keys = known_traffic(metric), ("t", *query.groups)
     source = _source(replace(query, window=past), _added(metric, of_traffic), "y IS NOT NULL")
-    means = by_user(store, source, keys, {**past.parameters, **query.filters.parameters})
-    return _typical((group, mean.moments) for (_, *group), mean in means.items())
+    parameters = {**past.parameters, **query.filters.parameters}
+    means = by_user(store, source, keys, parameters)
+    amounts = _typical((group, mean.moments) for (_, *group), mean in means.items())
+    columns = "".join(f", {group}" for group in query.groups)
+    latest = store.read(f"SELECT max(start_time){columns} FROM ({source}) GROUP BY ALL HAVING count(*) > 0", parameters)
+    return {
+        tuple(group): (amounts[tuple(group)], max(1.0, (window.last - last) / length)) for last, *group in latest.rows
+    }
 
 
 def _typical(
@@ -232,7 +247,7 @@ def _traffic(
     for value, n, start, *group in values:
         amount = typical.get(tuple(group), 1.0)
         by_bucket[start][group_key(groups, group)] = partial(read, value, n, moments[start, *group], amount)
-    for start in window.starts() if is_total(metric) else ():
+    for start in window.starts() if window.step_s and is_total(metric) else ():
         for name, amount in typical.items():
             by_bucket[start].setdefault(group_key(groups, name), partial(absent, metric, amount))
     return by_bucket

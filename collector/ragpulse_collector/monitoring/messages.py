@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from pydantic import TypeAdapter
 
-from ragpulse_collector.analysis.answers import GroupValue
+from ragpulse_collector.analysis.answers import GroupValue, Uncertain
 from ragpulse_collector.analysis.changes.levels import Change
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.selection import duration_s
@@ -23,7 +23,7 @@ from ragpulse_collector.words import called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class Alert(Uncertain):
     """A message about a change of state, or a digest; a test message has no more than its text."""
 
     event_id: UUID | None = None
@@ -34,9 +34,6 @@ class Alert:
     state: State | Literal["test", "digest"]
     since: datetime | None = None
     text: str
-    value: float | None = None
-    lo: float | None = None
-    hi: float | None = None
     false_alarms_per_year: float | None = None
     link: str | None = None
     worst: Sequence[str] = ()

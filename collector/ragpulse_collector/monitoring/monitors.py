@@ -17,7 +17,7 @@ from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.changes.levels import Change, Periods, is_sure
 from ragpulse_collector.analysis.exemplars import exemplar_ids
-from ragpulse_collector.analysis.figures import Condition, Read, absent, readings, readings_by_bucket
+from ragpulse_collector.analysis.figures import NEVER, Condition, Read, absent, readings, readings_by_bucket
 from ragpulse_collector.analysis.quality import Figures, current, estimates
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
@@ -290,7 +290,7 @@ class Monitors:
         groups -= beyond
         # The promised rate is that of the monitor, over all its groups.
         confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), duration_s(monitor.window))
-        blank: Read = partial(absent, monitor.metric, 1.0)
+        blank: Read = partial(absent, monitor.metric, NEVER)
         findings = {}
         for group in groups:
             read = readings_by_group.get(group, blank)

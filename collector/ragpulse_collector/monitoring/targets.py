@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.figures import Condition, finest_estimates, readings
+from ragpulse_collector.analysis.figures import Condition, finest_estimates, is_total, readings
 from ragpulse_collector.analysis.quality import Figures, changed_version, current
 from ragpulse_collector.analysis.query import Query, meeting
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
@@ -21,13 +22,14 @@ from ragpulse_collector.words import FEW
 
 __all__ = ["TargetState", "TargetStates", "Targets"]
 
-_CONFIDENCE = 0.95
+_CONFIDENCE, _LEAST = 0.95, 10
+"""Fewer answers decide no target, however far their interval lies from its limit."""
 Met = Literal["met", "missed", "undecided"]
 _MET: Mapping[State, Met] = {"firing": "missed", "ok": "met"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetState:
+class TargetState(Uncertain):
     """A target and whether it is met."""
 
     metric: str
@@ -35,9 +37,6 @@ class TargetState:
     max: float | None
     where: str | None
     unit: str | None
-    value: float | None
-    lo: float | None
-    hi: float | None
     n: int | None
     """Answers of a measure of quality."""
     state: Met
@@ -82,8 +81,8 @@ class Targets:
     def __call__(self, query: Query) -> TargetStates:
         """Return each target with value, interval and `state`.
 
-        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`. Where the
-        evaluator changed in the range, it waits until the new version has scored thirty answers.
+        A target is `met` or `missed` only where the whole 95 % interval, of ten answers at least, lies on one side;
+        else it is `undecided`. Where the evaluator changed in the range, the new version needs thirty answers.
         """
         return TargetStates([self._state(target, query) for target in self._settings])
 
@@ -98,7 +97,9 @@ class Targets:
             refuse_unclear(self._store, target.metric)
         except Refusal as refusal:  # the other targets are answered all the same
             refused = str(refusal)
-        reading, waits = measured.reading, bool(refused) or measured.waits
+        reading, behind = measured.reading, measured.reading.n if measured.n is None else measured.n
+        few = not is_total(target.metric) and behind < _LEAST
+        waits = bool(refused) or measured.waits or few
         return TargetState(
             metric=target.metric,
             min=target.min,

