@@ -2,6 +2,7 @@
 
 from html import unescape
 
+from .fake_api import FakeApi
 from .reading import client, text_of
 
 
@@ -11,6 +12,15 @@ def test_the_worst_answers_name_the_sentence_and_the_document() -> None:
     assert "80 of 83 bad answers (50 %) retrieved operations/backups.md ; of the others 5.0 %" in text
     assert "✕ " in text
     assert text.count("groundedness 0.") >= 5
+
+
+def test_a_question_is_once_among_the_worst() -> None:
+    """Five rows were one question that many had asked."""
+    api = FakeApi()
+    for row in api.rows:
+        row["query"] = "What is the default retention?"
+    text = text_of(client(api).get("/worst?evaluator=groundedness&since=2026-11-21T04:00:00Z").text)
+    assert text.count("What is the default retention?") == 1
 
 
 def test_examples_lead_to_every_trace_of_their_bucket() -> None:

@@ -95,11 +95,15 @@ async def worst(site: Site, request: Request) -> Response:
     listed: TracePage
     explained: Explanation
     listed, explained = await asyncio.gather(
-        site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": WORST}),
+        site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": 10 * WORST}),
         site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
     )
+    once: dict[str, ScoredTrace] = {}  # a question that many ask stands for them all
+    for row in listed.traces:
+        once.setdefault(row.query or row.trace_id, row)
+    rows = list(once.values())[:WORST]
     details: Sequence[TraceParts] = await asyncio.gather(
-        *(site.api(f"GET traces/{row.trace_id}", {"at": row.start_time}) for row in listed.traces)
+        *(site.api(f"GET traces/{row.trace_id}", {"at": row.start_time}) for row in rows)
     )
     lifted = [
         row
@@ -111,7 +115,7 @@ async def worst(site: Site, request: Request) -> Response:
     context = {
         "view": view,
         "evaluator": evaluator,
-        "answers": [_worst_sentence(row, detail, common) for row, detail in zip(listed.traces, details, strict=True)],
+        "answers": [_worst_sentence(row, detail, common) for row, detail in zip(rows, details, strict=True)],
         "cause": cause,
         "n_bad": explained.n_selected,
         "since": since["from"],
