@@ -537,7 +537,7 @@ def flood(db: Path, bodies: Bodies) -> bool:
             while post_traces(connection, content).status != 200:
                 time.sleep(0.05)
     acks_s, told, fit, begun = [], 0, None, time.perf_counter()
-    while time.perf_counter() - begun < FLOODED_S:
+    while time.perf_counter() - begun < FLOODED_S * (1 if fit else 3):
         for _ in range(10):
             content, sent = _questions("quiet", FLOOD + len(acks_s), 1), time.perf_counter()
             with closing(server.connection()) as connection:
