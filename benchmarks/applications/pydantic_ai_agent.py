@@ -17,7 +17,7 @@ EXPECTED = {
     "texts": {"response": "Paris is the capital of France.", "ttft_ms": ...},
     "texts_so_far": {"response": "Paris is the capital of France."},
     "events": {"response": "Paris is the capital of France.", "input_tokens": 120, "model": "gpt-5-mini"},
-    "not_read_yet": {"response": None, "attributes": {"ragpulse.result.unread": ...}},
+    "synchronous": {"response": "Paris is the capital of France.", "input_tokens": 120},
 }
 
 
@@ -59,8 +59,8 @@ async def events(question: str) -> AsyncIterator[Any]:
 
 
 @ragpulse.rag
-def not_read_yet(question: str) -> Any:
-    """The stream object is neither an answer nor an iterator."""
+def synchronous(question: str) -> Any:
+    """The stream object is read by a method of its own."""
     return Agent("openai-chat:gpt-5-mini").run_stream_sync(question)
 
 
@@ -75,5 +75,6 @@ if __name__ == "__main__":
     run("Where is Paris?")
     extract("Which city?")
     asyncio.run(read())
-    assert list(not_read_yet("Where is Paris?").stream_text())
+    stream = synchronous("Where is Paris?")
+    assert list(stream.stream_text())
     ragpulse.flush()
