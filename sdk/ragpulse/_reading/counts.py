@@ -107,7 +107,9 @@ def _plain_facts(fields: Fields) -> Facts:
             return {}
         facts[figure] = count
     total = facts.pop(names.TOTAL_TOKENS, 0)
-    return facts if total in (0, facts.get(names.INPUT_TOKENS, 0) + facts.get(names.OUTPUT_TOKENS, 0)) else {}
+    if total and total != facts.get(names.INPUT_TOKENS, 0) + facts.get(names.OUTPUT_TOKENS, 0):
+        return {}
+    return facts
 
 
 @lru_cache(maxsize=1024)

@@ -86,7 +86,7 @@ class Said:
         if key in _PARTIAL and role_of(fields) is None and (key == "audio" or type_of(fields) is not None):
             self._part(fields)
         else:
-            self._fields(fields)
+            self.adds_fields(fields)
 
     def _list(self, items: Sequence[Any], key: str) -> None:
         if key in shapes.CHOICE_KEYS:
@@ -110,11 +110,11 @@ class Said:
         """A conversation, parts of a message, or the only one of several results."""
         calls = any(map(is_call, messages))
         if key in shapes.CONVERSATION_KEYS or (any(map(role_of, messages)) and not calls):
-            self._fields(last_reply(messages) or {})
+            self.adds_fields(last_reply(messages) or {})
         elif calls or any([type_of(fields) for fields in messages]):
             self._parts(messages)
         elif len(messages) == 1:
-            self._fields(messages[0])
+            self.adds_fields(messages[0])
 
     def _parts(self, parts: Iterable[Any]) -> None:
         for part in parts:
@@ -131,7 +131,7 @@ class Said:
             key = next((key for key in shapes.PART_TEXT_KEYS if self.adds(fields.get(key), key)), None)
             self.refused |= key == shapes.REFUSAL_KEY
 
-    def _fields(self, fields: Fields) -> None:
+    def adds_fields(self, fields: Fields) -> None:
         """A reply, a message, an event of a stream, or an application's result, by its fields."""
         looks = (_looks if len(fields) < _MAX_NAMES else _looks.__wrapped__)(tuple(fields))
         if looks.plain:
@@ -154,14 +154,16 @@ class Said:
         calls = calls_of(fields) if looks.calls else []
         texts = len(self.texts)
         for key in looks.of_message if role else looks.of_result:
-            value, before = fields[key], len(self.calls)
-            if value is None or (key in shapes.WRAPPER_KEYS and type(value) is str):
-                continue
-            if key == "raw" and type(value) is not str:  # LlamaIndex: the provider's own reply
+            value = fields[key]
+            if type(value) is str:
+                if key in shapes.WRAPPER_KEYS:
+                    continue
+            elif value is None or key == "raw":  # LlamaIndex: the provider's own reply
                 continue
             if type(value) is str and value and value[0] not in TEXT_IS_ODD:
                 self.texts.append(value)
             else:
+                before = len(self.calls)
                 self.adds(value, key)
                 if not any(self.texts[texts:]) and len(self.calls) == before:
                     continue
@@ -201,7 +203,10 @@ def said_in(result: Any) -> Said:
 def said_of(reply: Any) -> Said:
     """As `said_in`, of a result that `opened` returned."""
     said = Said()
-    said.adds_opened(reply)
+    if type(reply) is dict:
+        said.adds_fields(reply)
+    else:
+        said.adds_opened(reply)
     return said
 
 

@@ -124,7 +124,7 @@ class RecordedCall:
         self._other_items: list[str] = []
         self._facts: dict[str, Any] = {}
         """What the only model call states, of a function that is one."""
-        self._calls = Calls()
+        self._calls: Calls | None = None
         self._pieces = Pieces()
         options = self._capture.options
         wants_items = options.response or options.contexts or options.usage
@@ -195,6 +195,7 @@ class RecordedCall:
         if self._capture.kind == "llm":
             add_facts(self._facts, item if whole is None else whole)
         else:
+            self._calls = self._calls or Calls()
             self._calls.add(item if whole is None else whole)
         if whole is not None:
             self._pieces.add_whole(whole)
@@ -209,7 +210,7 @@ class RecordedCall:
         """Records what was read of the stream as the response."""
         if self._text is None or not self.recording.records:
             return
-        facts = self._facts or self._calls.total()
+        facts = self._facts or (self._calls and self._calls.total())
         if facts:
             self.recording.put_facts(facts)
         if self._items is not None:
@@ -231,7 +232,7 @@ class RecordedCall:
         cumulative = None if self._cumulative is None else self._cumulative.whole()
         said = pieces.reply(self._response(pieces.said.text or cumulative or written))
         if said.text or pieces.error is None:
-            self._capture.reply(self.recording, said, pieces.reason, pieces.unread)
+            self._capture.reply(self.recording, said, said.text, pieces.reason, pieces.unread)
 
     def _response(self, text: str) -> str:
         if self._other_items and not text:

@@ -245,7 +245,7 @@ class Capture:
         text = said.text
         error = None if text else error_in(reply)
         if error is None:
-            self.reply(recording, said, None if text else unsaid_reason(reply, said.calls), result)
+            self.reply(recording, said, text, None if text else unsaid_reason(reply, said.calls), result)
         else:
             fail_reply(recording, *error)
         if self.kind == "rag":
@@ -258,9 +258,8 @@ class Capture:
             if documents is not None:
                 recording.put_contexts(documents, self._field)
 
-    def reply(self, recording: Recording, said: Said, reason: str | None, result: Any) -> None:
+    def reply(self, recording: Recording, said: Said, text: str | None, reason: str | None, result: Any) -> None:
         """Records what was said; without a text the reason. An empty text is one, unless it was filtered."""
-        text = said.text
         if text or (text is not None and reason in (None, shapes.CUT)):
             recording.response = bounded(text)
         elif reason is not None:
