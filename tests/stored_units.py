@@ -143,8 +143,9 @@ class Units:
         )
 
     def contexts(
-        self, number: int, texts: Iterable[str | None], *, at: datetime = T0, ids: Iterable[str] | None = None
-    ) -> None:
+        self, number: int, texts: Iterable[str | None], *, at: datetime = T0, ids: Iterable[str] | None = None,
+        metadata: Iterable[str] | None = None,
+    ) -> None:  # fmt: skip
         """Add a retriever's span below the unit with these contexts."""
         documents = list(texts)
         names = list(ids) if ids is not None else [f"doc{rank}" for rank in range(1, len(documents) + 1)]
@@ -162,7 +163,8 @@ class Units:
             contexts_state="present",
             n_contexts=len(documents),
         )
-        for rank, (name, text) in enumerate(zip(names, documents, strict=True), 1):
+        about = metadata or [None] * len(documents)
+        for rank, (name, text, facts) in enumerate(zip(names, documents, about, strict=True), 1):
             digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
             self.add(
                 "contexts",
@@ -173,6 +175,7 @@ class Units:
                 id=name,
                 score=1.0 / rank,
                 text=text,
+                metadata=facts,
                 hash=digest,
             )
 

@@ -436,6 +436,9 @@ class FakeFigures(FakeTraces):
                 "shrunk": 0.89 - 0.05 * number,
                 "hub": number == 1,
                 "last_seen": iso(NOW),
+                "updated_at": None,
+                "damage": None,
+                "rewritten": None,
             }
             for number, (_, text, path) in enumerate(TOPICS)
         ]

@@ -196,15 +196,16 @@ def documents(
     store: Store,
     clock: Clock,
     lead: Lead,
+    settings: Settings,
     /,
     choice: LastWeek,
     evaluator: EvaluatorName | None = None,
     sort: DocumentSort = "retrieved",
     limit: Count = 100,
 ) -> RatedDocuments:
-    """Quality by retrieved document."""
+    """Quality by retrieved document, with its age and what it costs; `sort=stale` lists old ones by their damage."""
     ask = partial(rated, *choice.asked(store, clock()), sort=sort, limit=limit)
-    return ask(evaluator=evaluator, lead=lead())
+    return ask(evaluator=evaluator, lead=lead(), updated_at=settings.documents.updated_at)
 
 
 @operation("GET gaps", tool="gaps")

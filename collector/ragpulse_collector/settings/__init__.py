@@ -139,6 +139,13 @@ ACCEPTANCE = (
 """Names of scores by which people usually say whether an answer was good."""
 
 
+class DocumentSettings(Section):
+    """The `[documents]` table: what the metadata of retrieved documents say."""
+
+    updated_at: str | None = None
+    """The field with the time of the last change; by default the usual names are looked for (`updated_at`, ...)."""
+
+
 class FeedbackSettings(Section):
     """The `[feedback]` table: what acceptance is, and the scales of other scores of people."""
 
@@ -252,6 +259,7 @@ class Settings(Section):
     drift: DriftSettings = DriftSettings()
     digest: DigestSettings = DigestSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    documents: DocumentSettings = DocumentSettings()
     topics: TopicSettings = TopicSettings()
     source: str | None = None
     """The file these came from, for messages."""

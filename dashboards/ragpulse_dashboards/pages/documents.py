@@ -24,6 +24,7 @@ SORTS: Final = (
     ("worst", "worst quality"),
     ("best", "best quality"),
     ("unused", "least used"),
+    ("stale", "old and harmful"),
 )
 CAUSES: Final = (
     ("good", "good answer"),

@@ -121,7 +121,7 @@ def contexts(store: Store, among: TraceRange) -> Rows:
     )
 
 
-_NAME = "coalesce(id, hash[1:16])"
+DOCUMENT = "coalesce(id, hash[1:16])"
 
 
 def documents_of(filter: Filter) -> str:
@@ -141,11 +141,11 @@ def documents_of(filter: Filter) -> str:
             SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
             AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
         )
-        SELECT t.trace, t.query, t.weight, hash({_NAME}) AS doc, c.start_time, c.span_id, c.rank,
+        SELECT t.trace, t.query, t.weight, hash({DOCUMENT}) AS doc, c.start_time, c.span_id, c.rank,
                c.text IS NOT NULL AS has_text
         FROM ({CONTEXTS}) c JOIN t ON t.trace_id = c.trace_id
         WHERE (c.trace_id NOT IN (SELECT trace_id FROM reranked)
-               OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {_NAME} IS NOT NULL"""
+               OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {DOCUMENT} IS NOT NULL"""
 
 
 class NamedDocument(NamedTuple):
@@ -160,12 +160,22 @@ class NamedDocument(NamedTuple):
 def named_documents(store: Store, docs: Sequence[int], within: Within) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
-        f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash,"
+        f"SELECT hash({DOCUMENT}) AS doc, any_value({DOCUMENT}) AS id, any_value(hash) AS hash,"
         f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source"
         f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
         {**within, "docs": list(docs)},
     ).rows
     return {doc: NamedDocument(*row) for doc, *row in rows}
+
+
+def metadata_of(store: Store, docs: Sequence[int], within: Within) -> dict[int, str]:
+    """Return the newest metadata (JSON) of documents by their hash; those without any are left out."""
+    rows = store.read(
+        f"SELECT hash({DOCUMENT}) AS doc, arg_max(metadata, start_time) FROM ({CONTEXTS})"
+        " WHERE metadata IS NOT NULL AND doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
+        {**within, "docs": list(docs)},
+    ).rows
+    return dict(rows)
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Within) -> Rows:
