@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta, tzinfo
 from typing import Annotated, ClassVar, Literal
+from uuid import UUID
 
 from pydantic import Field, model_validator
 
@@ -32,10 +33,10 @@ from ragpulse_collector.api.params import (
     Time,
     TraceId,
 )
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import Filter, Roots, bound_to
+from ragpulse_collector.store.queries.traces import Filter, Roots, bound_to, is_bound
 
 HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31
@@ -211,3 +212,13 @@ class OneTrace(Params):
 
     trace_id: TraceId
     at: Time | None = Field(None, description="The start time; it makes the look-up cheap.")
+
+    def check_binding(self, store: Store) -> None:
+        """Raise NotFound where the caller's key is not bound to the trace; after reading, because spans may arrive."""
+        if not is_bound(store, self.trace_id, self.caller.binding):
+            raise no_trace(self.trace_id)
+
+
+def no_trace(trace_id: UUID) -> NotFound:
+    """Return the refusal of a trace that there is not."""
+    return NotFound(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")

@@ -30,6 +30,7 @@ from ragpulse_collector.api.params import Caller, Named, Params, Values, is_para
 from ragpulse_collector.interface import Command, Tool
 from ragpulse_collector.refusals import Forbidden, Invalid, NotFound, Refusal
 from ragpulse_collector.settings import BINDING, Scope
+from ragpulse_collector.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 Services = Mapping[Any, Callable[[], Any]]
@@ -138,7 +139,10 @@ class Operation:
         named = params.named()
         if named and CheckNames in self.services:
             self.services[CheckNames]()(named, params.caller)
-        return self.run(params)
+        answer = self.run(params)
+        if params.caller.binding:
+            params.check_binding(self.services[Store]())
+        return answer
 
 
 def operation(
@@ -227,14 +231,14 @@ def routes(operations: Operations) -> list[BaseRoute]:
     for operation in operations:
         by_path[operation.path][operation.method] = operation
     return [
-        Route("/api/v1/" + _route(path, by_method), _endpoint(by_method), methods=list(by_method), name=path)
+        Route(
+            f"/api/v1/{path.replace('}', ':path}') if any(one.slashes for one in by_method.values()) else path}",
+            _endpoint(by_method),
+            methods=list(by_method),
+            name=path,
+        )
         for path, by_method in by_path.items()
     ]
-
-
-def _route(path: str, by_method: Mapping[str, Operation]) -> str:
-    slashes = any(operation.slashes for operation in by_method.values())
-    return path.replace("}", ":path}") if slashes else path
 
 
 def _endpoint(by_method: Mapping[str, Operation]) -> Any:
@@ -244,27 +248,23 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
             accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
             caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
-            return _response(await perform(operation, await _values(request), caller))
+            query = {key: request.query_params.getlist(key) for key in request.query_params}
+            values: dict[str, Any] = {key: texts[0] if len(texts) == 1 else texts for key, texts in query.items()}
+            if request.method in ("POST", "PUT"):
+                values |= await _json_body(request)
+            answer = await perform(operation, values | request.path_params, caller)
+            if isinstance(answer, Download):
+                return FileResponse(
+                    answer.path,
+                    media_type=answer.media_type,
+                    filename=answer.path.name,
+                    background=BackgroundTask(answer.discard),
+                )
+            return answer if isinstance(answer, Response) else json_response(answer)
         except Refusal as error:
             return refusal(request, error)
 
     return endpoint
-
-
-def _response(answer: Any) -> Response:
-    if isinstance(answer, Download):
-        discard = BackgroundTask(answer.discard)
-        return FileResponse(answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard)
-    return answer if isinstance(answer, Response) else json_response(answer)
-
-
-async def _values(request: Request) -> Values:
-    """Return query, body and path as one mapping; a repeated query parameter is a list."""
-    query = {key: request.query_params.getlist(key) for key in request.query_params}
-    values: dict[str, Any] = {key: texts[0] if len(texts) == 1 else texts for key, texts in query.items()}
-    if request.method in ("POST", "PUT"):
-        values |= await _json_body(request)
-    return values | request.path_params
 
 
 async def _json_body(request: Request) -> Values:
@@ -336,7 +336,7 @@ def _operation(operation: Operation, definitions: Schema) -> Schema:
     if in_query:
         parameters += [_parameter(name, "query", schema, required=name in required) for name, schema in rest.items()]
     entry: Schema = {
-        "operationId": _identifier(operation),
+        "operationId": "_".join((operation.method.lower(), *re.findall(r"\w+", operation.path))),
         "summary": operation.summary,
         "description": f"Needs the scope `{operation.scope}`.",
         "tags": [operation.path.partition("/")[0]],
@@ -350,12 +350,6 @@ def _operation(operation: Operation, definitions: Schema) -> Schema:
         schema |= {"required": in_body} if in_body else {}
         entry["requestBody"] = {"required": bool(in_body), "content": {"application/json": {"schema": schema}}}
     return entry
-
-
-def _identifier(operation: Operation) -> str:
-    """Return a unique name that is valid in any programming language."""
-    words = re.findall(r"\w+", operation.path)
-    return "_".join((operation.method.lower(), *words))
 
 
 def properties(params: type[Params], definitions: Schema | None = None) -> dict[str, Schema]:

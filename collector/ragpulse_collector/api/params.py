@@ -33,6 +33,7 @@ from ragpulse_collector.interface import unknown_parameter
 from ragpulse_collector.refusals import FieldError, Invalid
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.settings.zones import ZoneName
+from ragpulse_collector.store import Store
 from ragpulse_collector.zones import DAYS, Day
 from ragpulse_evaluators.errors import nearest
 
@@ -97,6 +98,9 @@ class Params(BaseModel):
         if caller is not None:
             params._caller = caller
         return params
+
+    def check_binding(self, store: Store) -> None:
+        """Raise NotFound where the caller's key is not bound to what the parameters name; called after reading."""
 
     def named(self) -> list[Named]:
         """Return the metrics and evaluators that the request names."""

@@ -11,10 +11,10 @@ from typing import Literal
 from uuid import UUID
 
 from ragpulse_collector.analysis.selection import instant
-from ragpulse_collector.api.models import OneTrace
+from ragpulse_collector.api.models import OneTrace, no_trace
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.pages import pages
-from ragpulse_collector.api.params import Caller, SpanChoice
+from ragpulse_collector.api.params import SpanChoice
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.interface import Tool
@@ -36,7 +36,7 @@ from ragpulse_collector.store.queries.trace_answers import (
     SpanWhole,
     parsed,
 )
-from ragpulse_collector.store.queries.traces import TraceRow, is_bound
+from ragpulse_collector.store.queries.traces import TraceRow
 from ragpulse_collector.units.cases import case_of
 
 
@@ -64,7 +64,6 @@ def trace_detail(
     lead: Lead,
     /,
     params: OneTrace,
-    caller: Caller,
     only: Literal["trace", "rest"] | None = None,
     spans: SpanChoice | None = None,
 ) -> TraceParts:
@@ -73,10 +72,9 @@ def trace_detail(
     Raises NotFound where there is no such trace. `only=trace` returns the trace and its neighbours, `only=rest` the
     rest. `spans=brief` returns the columns of a waterfall; `spans=<span id>` that span alone, with all columns.
     """
-    parts = TraceParts() if only == "rest" else _head(store, params, caller)
+    parts = TraceParts() if only == "rest" else _head(store, params)
     if only != "trace":
         parts = _rest(store, _near(params), spans, parts)
-    _check_binding(store, params, caller)
     return replace(parts, lead=lead())
 
 
@@ -84,17 +82,11 @@ def _near(params: OneTrace) -> OfTrace:
     return OfTrace(params.trace_id, instant(params.at, now=utc_now()))
 
 
-def _check_binding(store: Store, params: OneTrace, caller: Caller) -> None:
-    """Raise NotFound where the caller's key is not bound to the trace; after reading, because spans may arrive."""
-    if not is_bound(store, params.trace_id, caller.binding):
-        raise _unknown(params.trace_id)
-
-
-def _head(store: Store, params: OneTrace, caller: Caller) -> TraceParts:
+def _head(store: Store, params: OneTrace) -> TraceParts:
     facts = trace_answers.facts(store, params.trace_id)
     if facts is None:
-        raise _unknown(params.trace_id)
-    previous, following = trace_answers.neighbours(store, facts.start_time, caller.binding)
+        raise no_trace(params.trace_id)
+    previous, following = trace_answers.neighbours(store, facts.start_time, params.caller.binding)
     return TraceParts(trace=facts, previous=previous, next=following)
 
 
@@ -104,7 +96,7 @@ def _rest(store: Store, near: OfTrace, choice: str | None, head: TraceParts) -> 
     if not spans and near.time is not None:  # the time may be wrong: look everywhere
         return _rest(store, OfTrace(near.id, None), choice, head)
     if not spans:
-        raise _unknown(near.id)
+        raise no_trace(near.id)
     near = OfTrace(near.id, spans[0].start_time if near.time is not None else None)
     contexts = near.contexts(store)
     order = [context.span_id for context in contexts]
@@ -158,10 +150,9 @@ class TextFile:
 
 
 @operation("GET traces/{trace_id}/html", bound=True)
-def trace_page(store: Store, lead: Lead, /, params: OneTrace, caller: Caller) -> TextFile:
+def trace_page(store: Store, lead: Lead, /, params: OneTrace) -> TextFile:
     """One trace as a self-contained, redacted page."""
-    parts = _rest(store, _near(params), None, _head(store, params, caller))
-    _check_binding(store, params, caller)
+    parts = _rest(store, _near(params), None, _head(store, params))
     return TextFile(f"trace-{params.trace_id.hex[:12]}.html", pages().standalone(replace(parts, lead=lead())))
 
 
@@ -192,10 +183,6 @@ def _documents(contexts: Sequence[ContextRow]) -> dict[str, list[ContextRecord]]
         record = ContextRecord(rank=row.rank, id=row.id, score=row.score, text=row.text, metadata=metadata)
         documents[row.span_id].append(record)
     return documents
-
-
-def _unknown(trace_id: UUID) -> NotFound:
-    return NotFound(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
 
 
 _TEXT = '''"""Regression test made from trace {trace_id} ({when}).
@@ -230,7 +217,7 @@ LEAST = 0.5
 
 
 @operation("GET traces/{trace_id}/pytest", bound=True)
-def pytest_case(store: Store, /, params: OneTrace, caller: Caller) -> TextFile:
+def pytest_case(store: Store, /, params: OneTrace) -> TextFile:
     """A trace as a regression test.
 
     Raises NotFound where the trace is gone or undecided.
@@ -244,7 +231,6 @@ def pytest_case(store: Store, /, params: OneTrace, caller: Caller) -> TextFile:
     checks = {name: LEAST for name in scored if name in OFFLINE} or {"groundedness": LEAST}
     fields = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)
     fields["contexts"] = [{"id": context["id"], "text": context["text"]} for context in fields.get("contexts") or ()]
-    _check_binding(store, params, caller)
     short = trace_id.hex[:8]
     text = _TEXT.format(
         trace_id=trace_id.hex,
