@@ -142,7 +142,9 @@ TALK = "(SELECT *, 1 / coalesce(upstream_pi, 1) AS w FROM traces WHERE session_i
 BOTH = f"""(SELECT d.trace_id, 1 / d.pi AS w, g.passing AS supported, a.normalized AS answered
             FROM (SELECT * FROM {D} WHERE evaluator = 'groundedness' AND sampled) d
             LEFT JOIN {G} g USING (trace_id) LEFT JOIN {A} a USING (trace_id)
-            WHERE g.passing IS NOT NULL OR a.normalized IS NOT NULL)"""
+            WHERE trace_id IN (SELECT trace_id FROM {S} {GROUNDED})
+            AND trace_id IN (SELECT trace_id FROM {S} WHERE evaluator IN ('groundedness', 'refusal')
+                             AND status <> 'skipped'))"""
 
 ROWS: list[tuple[str, Find, str]] = [
     # the overview: facts, targets, sentences
