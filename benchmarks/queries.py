@@ -156,7 +156,10 @@ REQUESTS = {
 """Name → a path, and the goal in milliseconds at 200,000 spans during ingest (0: no goal)."""
 RATES = (0, 2_000, 5_000)
 DOCUMENTS = {
-    **{f"GET documents, {sort}": f"/api/v1/documents?sort={sort}" for sort in ("retrieved", "worst", "best", "unused")},
+    **{
+        f"GET documents, {sort}": f"/api/v1/documents?sort={sort}"
+        for sort in ("retrieved", "worst", "best", "unused", "stale")
+    },
     "page /documents, 7 d": "/documents?from=-7d",
 }
 EXPLAIN = {
