@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
@@ -17,15 +17,13 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job, missing_span, of_run, stored_keys
+from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, of_run, prepare, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.jobs import ids_of_run, spent_usd
 from ragpulse_collector.store.queries.runs import Declaration, Run, latest_runs, set_status
-from ragpulse_collector.units.cases import Unit, cases_of
-from ragpulse_collector.units.keys import score_key
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.digest import Version
 
@@ -131,19 +129,14 @@ class ClientReplays:
         run, evaluator = self._run(run_id)
         limit = min(_MAX_ITEMS, limit or _DEFAULT_ITEMS)
         while run.status == "external":
-            jobs = of_run(self._store.read, run.run_id, limit=limit)
-            if not jobs:
+            works = self._works(run, evaluator, of_run(self._store.read, run.run_id, limit=limit))
+            if not works:
                 self._store.write(lambda tx: _close(tx, run)).result()
                 break
-            cases = cases_of(self._store, [job.unit for job in jobs])
-            keys = {job.job_id: _key(job, cases, evaluator) for job in jobs}
-            stored = stored_keys(self._store.read, [job.unit for job in jobs], list(keys.values()))
-            ready = [job for job in jobs if job.unit in cases and not stored.get(keys[job.job_id])]
-            settled = [self._settled(job, keys[job.job_id], evaluator, stored) for job in jobs if job not in ready]
-            if settled:
+            if settled := [_verdict(work) for work in works if work.is_scored or work.case is None]:
                 self._write(run, settled)
-            if ready:
-                return [_pending(job, cases[job.unit]) for job in ready]
+            if ready := [_pending(work.job, work.case) for work in works if work.case and not work.is_scored]:
+                return ready
         return []
 
     def store_results(self, run_id: str, sent: Sequence[CallerResult], *, capped: str = "") -> int:
@@ -155,12 +148,10 @@ class ClientReplays:
         """
         run, evaluator = self._run(run_id)
         results = _checked_results(sent, evaluator)
-        jobs = {job.job_id: job for job in of_run(self._store.read, run.run_id, job_ids=list(results))}
-        self._require_own(run, results)
-        cases = cases_of(self._store, [job.unit for job in jobs.values()])
-        verdicts = [
-            self._verdict(job, _key(job, cases, evaluator), evaluator, results[job_id]) for job_id, job in jobs.items()
-        ]
+        if foreign := results.keys() - ids_of_run(self._store.read, run.run_id, list(results)):
+            raise Invalid(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
+        works = self._works(run, evaluator, of_run(self._store.read, run.run_id, job_ids=list(results)))
+        verdicts = [_verdict(work, results[work.job.job_id]) for work in works]
         return self._write(run, verdicts, capped=capped[:_LONGEST_REASON])
 
     def _run(self, run_id: str) -> tuple[Run, Declared]:
@@ -169,30 +160,9 @@ class ClientReplays:
             raise NotFound(f"no replay {run_id!r}")
         return run, declaration_of(run)
 
-    def _require_own(self, run: Run, results: Mapping[str, CallerResult]) -> None:
-        foreign = results.keys() - ids_of_run(self._store.read, run.run_id, list(results))
-        if foreign:
-            raise Invalid(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
-
-    def _settled(self, job: Job, key: str, evaluator: Declared, stored: Mapping[str, bool]) -> Verdict:
-        """Return the verdict of a job without the caller: an equal verdict exists, or the span is missing."""
-        if stored.get(key):
-            return Verdict(job=job, score_key=key, created_at=utc_now(), result=None)
-        return self._verdict(job, key, evaluator, CallerResult(job.job_id, missing_span(evaluator)))
-
-    def _verdict(self, job: Job, key: str, evaluator: Declared, caller_result: CallerResult) -> Verdict:
-        now = utc_now()
-        # The caller has spent the money already: it is booked without a reservation and never refused.
-        booked = Reservation(evaluator=evaluator.name, usd=0.0, job_id=job.job_id, day=now, run_id=job.run_id)
-        return Verdict(
-            job=job,
-            score_key=key,
-            created_at=now,
-            result=caller_result.result,
-            label_version=evaluator.version.beside,
-            elapsed_ms=caller_result.elapsed_ms,
-            reservation=booked if caller_result.result.calls else None,
-        )
+    def _works(self, run: Run, evaluator: Declared, jobs: Sequence[Job]) -> list[Work]:
+        """Return the jobs with their cases and keys, as the collector would evaluate them itself."""
+        return prepare(self._store, [(job, run, evaluator) for job in jobs])
 
     def _write(self, run: Run, verdicts: Sequence[Verdict], *, capped: str = "") -> int:
         """Append the verdicts of open jobs in one transaction, then close or cap the replay at its end."""
@@ -209,9 +179,21 @@ class ClientReplays:
         return self._store.write(work).result()
 
 
-def _key(job: Job, cases: Mapping[Unit, Case], evaluator: Declared) -> str:
-    case = cases.get(job.unit)
-    return job.job_id if case is None else score_key(job.unit, case, evaluator)
+def _verdict(work: Work, sent: CallerResult | None = None) -> Verdict:
+    """Return the verdict of a job; without the caller's: an equal one exists, or the span is missing."""
+    result = sent.result if sent else None if work.is_scored else missing_span(work.evaluator)
+    now, job = utc_now(), work.job
+    # The caller has spent the money already: it is booked without a reservation and never refused.
+    booked = Reservation(evaluator=work.evaluator.name, usd=0.0, job_id=job.job_id, day=now, run_id=job.run_id)
+    return Verdict(
+        job=job,
+        score_key=work.key,
+        created_at=now,
+        result=result,
+        label_version=work.evaluator.version.beside,
+        elapsed_ms=sent.elapsed_ms if sent else None,
+        reservation=booked if result and result.calls else None,
+    )
 
 
 def _pending(job: Job, case: Case) -> PendingCase:
