@@ -28,15 +28,15 @@ class MonitorDraft(Params):
     """A monitor to store or to preview."""
 
     name: str = Field("preview", min_length=1)
-    metric: str
-    condition: str
+    metric: str = Field(description="As in `GET metrics`: quality:groundedness, latency_p95, requests.")
+    condition: str = Field(description="`< 0.85`, `> 3000`, `change` or `no data`.")
     group_by: Names = []
     where: str | None = None
-    window: str = "1h"
+    window: str = Field("1h", description="The time that one check covers.")
     baseline: str = "7d"
-    false_alarms_per_year: float = Field(4, gt=0)
-    min_n: int = Field(0, ge=0)
-    notify: Names = []
+    false_alarms_per_year: float = Field(4, gt=0, description="The acceptable number, over all groups.")
+    min_n: int = Field(0, ge=0, description="With fewer answers or requests the monitor is undecided.")
+    notify: Names = Field([], description="Each a [[destination]] of ragpulse.toml.")
     tz: ZoneName | None = None
 
     def settings(self) -> MonitorSettings:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Json, Source, json_option, option, source
+from ragpulse_collector.cli.options import AGES, Ask, Json, Source, json_option, option, source
 from ragpulse_collector.cli.tables import print_json, show
 from ragpulse_collector.interface import Signature, signatures, unknown_parameter
 from ragpulse_collector.refusals import Invalid, Refusal
@@ -135,7 +135,7 @@ def _option(signature: Signature, name: str, preset: Any) -> Callable[[Callable[
     if schema.get("type") == "boolean":
         return option(f"{long}/--no-{long[2:]}", name, default=None, **settings)
     if name == "from":
-        settings |= {"help": "How far back: 30m, 6h, 7d, 2w, today, yesterday, this-week, last-week; or a time."}
+        settings |= {"help": AGES}
         preset = signature.back
     default = schema.get("default") if preset is None else preset
     choices = f"[{'|'.join(schema['enum'])}]" if "enum" in schema else _TYPES.get(schema.get("type", ""), "TEXT")

@@ -32,6 +32,7 @@ Ask = Callable[[str, Json], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 EXISTING_FILE, EXISTING_FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
+AGES = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
 COUNT, USD = click.IntRange(min=1), click.FloatRange(min=0)
 
 
@@ -222,8 +223,7 @@ def since_option(default: str) -> Callable[[F], F]:
 
 def range_option(default: str) -> Callable[[F], F]:
     """Declare --since and --tz, passed as the parameters `from` and `tz` of an operation."""
-    days = f"How far back: 30m, 6h, 7d, 2w, {', '.join(DAYS)}; or a time."
-    since = option("--since", "from", type=_usage(age), default=default, help=days)
+    since = option("--since", "from", type=_usage(age), default=default, help=AGES)
     zone = option("--tz", default="UTC", help="IANA zone of local days and times, such as Europe/Berlin.")
     return lambda command: since(zone(command))
 

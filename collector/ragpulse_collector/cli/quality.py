@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.asked import OperationCall, shows
+from ragpulse_collector.cli.asked import OperationCall, asks, shows
 from ragpulse_collector.cli.options import (
     COUNT,
     FILE,
@@ -240,24 +240,17 @@ def check(source: Source, summary: str | None, corrected: bool, **params: Any) -
     return status
 
 
-@click.command()
-@click.argument("name")
-@option("--metric", required=True, help="As in `ragpulse metrics`: quality:groundedness, latency_p95, requests.")
-@option("--condition", required=True, help="'< 0.85', '> 3000', 'change' or 'no data'.")
-@option("--window", default="1h", help="The time that one check covers.")
-@option("--where", help="SQL condition over the columns of `traces`.")
-@option("--notify", multiple=True, help="A [[destination]] of ragpulse.toml; repeatable.")
-@option("--min-n", type=int, default=0, help="With fewer answers or requests the monitor is undecided.")
-@option("--false-alarms-per-year", type=float, default=4.0, help="The acceptable number, over all groups.")
 @option("--save", is_flag=True, help="Store the monitor; without it nothing changes.")
-@asking
-def monitor(ask: Ask, save: bool, **draft: Any) -> None:
+@asks("GET monitors/preview", "name", omit=("tz",))
+def monitor(call: OperationCall, save: bool, as_json: bool) -> None:
     """Preview a monitor: how often it would have fired in the last week."""
-    preview = ask("GET monitors/preview", draft)
+    if save and "name" not in call.params:
+        raise click.UsageError("a monitor that is stored needs a name: ragpulse monitor NAME")
+    preview = call.answer()
     times = "once" if preview["would_have_fired"] == 1 else f"{preview['would_have_fired']} times"
-    click.echo(f"would have fired {times} in the last {preview['days']} days")
-    for firing in preview["firings"][-5:]:
-        click.echo(f"  {cell(firing['t'])}  {firing['text']}")
+    shown = [f"would have fired {times} in the last {preview['days']} days"]
+    shown += [f"  {cell(firing['t'])}  {firing['text']}" for firing in preview["firings"][-5:]]
+    print_json(preview) if as_json else click.echo("\n".join(shown))
     if save:
-        ask("POST monitors", draft)
-        click.echo(f"stored: {draft['name']}")
+        call.ask("POST monitors", call.params)
+        click.echo(f"stored: {call.params['name']}", err=as_json)
