@@ -225,6 +225,20 @@ def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str, hostile_s
     browser.visit(hostile_site, lift_in_sight, width=390)
 
 
+def test_a_tab_stays_where_it_was_pressed(browser: Browser, site: str) -> None:
+    """On a phone the waterfall moved above the answer, and the page to its end."""
+
+    def steps(visit: Visit) -> None:
+        visit.open(TRACE)
+        tab = visit.page.locator("[data-tabs] a[href='#spans']")
+        tab.scroll_into_view_if_needed()
+        before = tab.bounding_box()
+        tab.click()
+        assert tab.bounding_box()["y"] == pytest.approx(before["y"], abs=2)
+
+    browser.visit(site, steps, width=390)
+
+
 def test_names_wrap_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
     """Tables of rules, evaluators, runs and comparisons do not scroll sideways, however long a name is."""
 
