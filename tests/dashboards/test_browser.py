@@ -239,6 +239,18 @@ def test_a_tab_stays_where_it_was_pressed(browser: Browser, site: str) -> None:
     browser.visit(site, steps, width=390)
 
 
+def test_both_sides_of_a_disagreement_are_seen(browser: Browser, site: str) -> None:
+    """A long reason pushed the second score out of the window."""
+    done = next(run["run_id"] for run in FakeApi().get_replays({})["replays"] if run["status"] == "done")
+
+    def steps(visit: Visit) -> None:
+        visit.open(f"/replays/{done}")
+        region = visit.page.locator(".scroll[aria-label='Largest disagreements']")
+        assert region.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+    browser.visit(site, steps, width=1280)
+
+
 def test_names_wrap_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
     """Tables of rules, evaluators, runs and comparisons do not scroll sideways, however long a name is."""
 
