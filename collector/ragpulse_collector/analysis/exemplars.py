@@ -183,7 +183,7 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[Chart
         f"SELECT replace(trace_id::VARCHAR, '-', ''), start_time, y, pi, {KEPT}, passing, {_COLUMNS_SHOWN}, scored_by,"
         f" verdict, {_SCRIPT}, length(query), cluster"
         f" FROM ({source})"
-        f" WHERE y IS NOT NULL USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
+        f" WHERE isfinite(y::DOUBLE) USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
     bad = _bad([(float(row[2]), 1.0 / row[4], row[5]) for row in rows if row[_UNCLEAR] is None], scored=scored)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,6 +24,7 @@ from ragpulse_collector.analysis.why.cost import cost_change
 from ragpulse_collector.analysis.why.means import is_sure
 from ragpulse_collector.analysis.why.parts import BeforeAfter
 from ragpulse_collector.monitoring.measure import decide
+from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 SERVICES = 40
@@ -244,3 +248,26 @@ def test_a_plan_has_a_range(store: EmbeddedStore) -> None:
         assert found.n_least <= found.n <= found.n_most
         held += found.n_least <= needed <= found.n_most
     assert held >= 0.85 * SERVICES
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308])
+@pytest.mark.parametrize("name", ["overview", "metrics", "explain", "compare", "check", "plan", "blame", "documents"])
+def test_numbers_that_are_none_end_in_no_error(store: EmbeddedStore, name: str, value: float) -> None:
+    """An answer without NaN, or a refusal: senders choose costs, scores and feedback."""
+    units = Units(store)
+    for number in range(40):
+        units.unit(number, prompt_version=f"v{number % 2}", user_id=f"u{number}", cost_usd=value, feedback=value)
+        units.decision(number, "judge")
+        units.score(number, "judge", value if number % 2 else 0.5)
+    units.save()
+    params = {
+        "metrics": {"name": ["cost_usd", "quality:judge", "acceptance"]},
+        "explain": {"metric": "cost_usd", "at": T0},
+        "compare": {"a": "prompt:v0", "b": "prompt:v1"},
+        "check": {"evaluator": "judge", "min": 0.5},
+        "plan": {"evaluator": "judge"},
+    }.get(name, {})
+    asked = {"from": T0 - timedelta(hours=1), "to": T0 + timedelta(hours=1), **params}
+    with contextlib.suppress(Refusal):
+        answer = ask(store, name, asked, clock=lambda: DAY.last, lead="judge")
+        assert not {"NaN", "Infinity"} & set(re.findall(r"NaN|Infinity", json.dumps(answer, default=str)))

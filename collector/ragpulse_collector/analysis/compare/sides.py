@@ -249,7 +249,8 @@ def units_of(
         "SELECT trace_id, span_id, request_time, normalized, pi,"
         f" cluster, identified, explanation, {MEASURES['fail_rate']}, {MEASURES['unclear_rate']},"
         f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END,"
-        f" status = 'ok' AND normalized IS NOT NULL, status, version, judge{''.join(f', s.{one}' for one in mix)}"
+        f" status = 'ok' AND coalesce(abs(normalized) < {_LARGEST}, false), status,"
+        f" version, judge{''.join(f', s.{one}' for one in mix)}"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
@@ -279,6 +280,8 @@ def _unseen(
     return dropped, min((row[2] for row in rows if row[5]), default=None)
 
 
+_LARGEST = 1e100
+"""A value beyond is no measurement, as infinite ones are none: its square is beyond what a number holds."""
 TAU = 0.1
 """The difference that the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
 ALPHA = 0.05
@@ -332,7 +335,7 @@ def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) 
         f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id), {KEPT}"
         f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
-        f" AND {column} IS NOT NULL",
+        f" AND abs({column}) < {_LARGEST}",
         {**query.parameters, "side": side[1]},
     ).rows
     parts: dict[str | None, list[tuple[float, str, float]]] = {WHOLE: [(float(row[1]), *row[2:]) for row in rows]}
