@@ -166,7 +166,7 @@ def test_the_order_is_fixed() -> None:
     )  # fmt: skip
     targets = [missed("quality:groundedness", 0.8, min=0.9), missed("error_rate", 0.71, max=0.02)]
     assert told(everything, targets, "quality", "spend") == [
-        "2 alerts are firing: quality (error rate 7.0 %, limit > 5.0 %), spend (error rate 7.0 %, limit > 5.0 %).",
+        "2 alerts are firing: quality, spend. Error rate 7.0 %, limit > 5.0 %; error rate 7.0 %, limit > 5.0 %.",
         "Error rate misses its target: 71 %, at most 2.0 %.",
         "Error rate rose 68 % → 71 % against the range before.",
         "Groundedness misses its target: 0.800, at least 0.900.",
@@ -178,7 +178,7 @@ def test_the_order_is_fixed() -> None:
 
 def test_a_range_that_is_over_has_no_alert_of_now() -> None:
     """An alert that fires today would change the sentence of last week; only firing ones count."""
-    assert told(calm(), (), "quality")[0] == "An alert is firing: quality (error rate 7.0 %, limit > 5.0 %)."
+    assert told(calm(), (), "quality")[0] == "An alert is firing: quality. Error rate 7.0 %, limit > 5.0 %."
     over = headline(View(end="2026-11-20T00:00:00Z"), calm(), (), [monitor("quality")])
     assert [one.text for one in over] == [CALM_WORDS]
     assert headline(View(), calm(), (), [monitor("quality", "ok")])[0].tone == ""

@@ -29,7 +29,7 @@ def test_the_first_screen_says_what_changed() -> None:
     html = unescape(client().get("/").text)
     text = text_of(html)
     assert (
-        "An alert is firing: quality (groundedness 0.742, change). Alerts Groundedness misses its target: 0.861" in text
+        "An alert is firing: quality. Groundedness 0.742, change. Alerts Groundedness misses its target: 0.861" in text
     )
     assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began." in text
     over = text_of(client().get("/?from=2026-11-20T12:00:00Z&to=2026-11-21T12:00:00Z").text)

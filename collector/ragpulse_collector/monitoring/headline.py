@@ -123,16 +123,18 @@ def _firing(view: Place, monitors: Sequence[ShownMonitor]) -> Iterator[Statement
     alight = [monitor for monitor in monitors if monitor.state == "firing"]
     if alight and not view.end:
         many = f"{len(alight)} alerts are firing" if len(alight) > 1 else "An alert is firing"
-        yield Statement(f"{many}: {snippet(', '.join(map(_alarmed, alight)))}.", "bad", [("Alerts", "/alerts")])
+        names = snippet(", ".join(monitor.name for monitor in alight))
+        measured = snippet("; ".join(map(_alarmed, alight)))
+        yield Statement(f"{many}: {names}. {title(measured)}.", "bad", [("Alerts", "/alerts")])
 
 
 def _alarmed(monitor: ShownMonitor) -> str:
-    """`spend (cost $1.20, limit > $1.00)`: the metric, its value, the limit."""
+    """Return `cost $1.20, limit > $1.00`: the metric, its value, the limit."""
     unit, condition = unit_of(monitor.metric), monitor.condition
     is_limit = condition[:1] in ("<", ">")
     limit = f"limit {condition[0]} {by_unit(float(condition[1:]), unit)}" if is_limit else condition
     value = "" if monitor.value is None else f" {by_unit(monitor.value, unit)}"
-    return f"{monitor.name} ({metric_name(monitor.metric)}{value}, {limit})"
+    return f"{metric_name(monitor.metric)}{value}, {limit}"
 
 
 def _errors(view: Place, overview: RangeSummary, targets: Sequence[TargetState]) -> Iterator[Statement]:
