@@ -69,3 +69,21 @@ def test_a_turn_without_a_model_call_costs_nothing() -> None:
     assert re.search(r"Cost \$0\.\d+ ", text_of(client(Uncalled()).get("/users/user-1").text))
     Uncalled.reason = "no price"
     assert "Cost unknown" in text_of(client(Uncalled()).get("/users/user-1").text)
+
+
+def test_a_judged_conversation_leads_its_page() -> None:
+    """Its newest scores as a whole stand above the turns, in the order of what a person asks."""
+
+    class Judged(FakeApi):
+        def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_sessions_one(name, params)
+            *_, last = answer["turns"]
+            own = {"status": "ok", "label": None, "score": None}
+            last["scores"] |= {"abandoned": own | {"normalized": 0.0, "passing": False}}
+            last["scores"] |= {"goal_completion": own | {"normalized": 0.75, "passing": None}}
+            return answer
+
+    html = client(Judged()).get("/sessions/session-3").text
+    whole = html.split('aria-label="The conversation as a whole"')[1].split("</p>")[0]
+    assert whole.index("goal_completion") < whole.index("abandoned")
+    assert 'class="state bad"' in whole

@@ -39,6 +39,7 @@ from ragpulse_collector.store.queries.trace_lists import (
     with_scores,
 )
 from ragpulse_collector.store.queries.traces import COLUMNS, Filter, TraceRow, newest
+from ragpulse_evaluators.agents import CONVERSATIONS
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _TOKENS = "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"
@@ -143,15 +144,18 @@ def list_sql(store: Store, lead: Lead, params: TraceChoice, *, max_rows: int) ->
     return Listed(with_scores(ids), chosen.parameters)
 
 
-def _judge(store: Store, params: Filters, evaluator: str | None, lead: Lead) -> str | None:
+def _judge(
+    store: Store, params: Filters, evaluator: str | None, lead: Lead, before: tuple[str, ...] = ()
+) -> str | None:
     """Return the evaluator by which answers fail: the one asked for, else the one that leads; None is any.
 
     Where the one that leads has no verdict in the range, it is the next one that reads whether an answer is supported.
+    Those of `before` come before the one that leads.
     """
     now = utc_now()
     first, last = params.instant(params.from_, now), params.instant(params.to, now)
     window = Window(first or EPOCH, last or datetime.max, 0)
-    return evaluator or first_of(store, window, (lead(), *FAITHFUL))
+    return evaluator or first_of(store, window, (*before, lead(), *FAITHFUL))
 
 
 def _relation(store: Store, params: TraceChoice, judge: str | None) -> str:
@@ -280,8 +284,11 @@ def session_list(
     limit: PageSize = DEFAULT_LIMIT,
     offset: Annotated[int, Field(ge=0, le=MAX_OFFSET), "`next` of an earlier answer."] = 0,
 ) -> SessionPage:
-    """Conversations with their figures: sessions with a turn that passes the filters, with all their turns."""
-    judge = _judge(store, params, evaluator, lead)
+    """Conversations with their figures: sessions with a turn that passes the filters, with all their turns.
+
+    Evaluators of whole conversations lead where there are any.
+    """
+    judge = _judge(store, params, evaluator, lead, CONVERSATIONS)
     chosen = params.filters() & between(params, utc_now()) & _of_evaluator(judge)
     sql = sessions_with(store, chosen.sql, sort, judge)
     rows = params.limited(store).read(f"{sql} LIMIT {limit + 1} OFFSET {offset}", chosen.parameters).of(ScoredSession)

@@ -15,6 +15,7 @@ from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceSco
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import ALL_TIME, Site, read_view
+from ragpulse_evaluators.agents import CONVERSATIONS
 
 __all__ = ["routes"]
 
@@ -58,6 +59,7 @@ async def session(site: Site, request: Request) -> Response:
         "summary": found.session,
         "turns": _turns(found.turns),
         "scores": found.scores,
+        "conversation": _of_conversation(found.turns),
         "here": request.query_params.get("here", ""),
     }
     return site.render(request, "session.html", context)
@@ -107,6 +109,12 @@ class ShownTurn(NamedTuple):
     answer: str
     failing: Mapping[str, "TraceScore"]
     others: Mapping[str, "TraceScore"]
+
+
+def _of_conversation(turns: Sequence["ScoredTrace"]) -> list[tuple[str, "TraceScore"]]:
+    """Return the newest scores of the conversation as a whole, which stand at one of its turns."""
+    newest = {name: score for turn in turns for name, score in turn.scores.items()}
+    return [(name, as_judged(name, newest[name])) for name in CONVERSATIONS if name in newest]
 
 
 def _turns(rows: Sequence["ScoredTrace"]) -> list[ShownTurn]:
