@@ -85,5 +85,5 @@ def test_a_judged_conversation_leads_its_page() -> None:
 
     html = client(Judged()).get("/sessions/session-3").text
     whole = html.split('aria-label="The conversation as a whole"')[1].split("</p>")[0]
-    assert whole.index("goal_completion") < whole.index("abandoned")
+    assert text_of(whole).index("goal completion") < text_of(whole).index("abandoned")
     assert 'class="state bad"' in whole
