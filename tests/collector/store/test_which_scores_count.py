@@ -15,7 +15,6 @@ from stored_units import T0, Units, open_store, trace_id
 
 from ragpulse_collector.api.http import plain
 from ragpulse_collector.api.models import Filters, OneTrace, TraceList
-from ragpulse_collector.api.params import Caller
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.operations.trace import pytest_case
@@ -101,7 +100,7 @@ def _sessions(store: EmbeddedStore) -> Any:
 
 def _pytest(store: EmbeddedStore) -> Any:
     scored = trace_answers.scored_by(store, OneTrace(trace_id=trace_id(N)).trace_id)
-    return scored, bool(pytest_case(store, OneTrace(trace_id=trace_id(1)), Caller()))
+    return scored, bool(pytest_case(store, OneTrace(trace_id=trace_id(1))))
 
 
 def _targets(store: EmbeddedStore) -> Any:
