@@ -126,7 +126,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False)
         _add_missing(execute, existing, in_file=in_file)
         if "feedbacks" not in existing.get("trace_facts", ("feedbacks",)):
             execute(_NAME_FEEDBACK)
-        if 0 < version < _RUNS:
+        if 0 < version < _RUNS and fetch("SELECT 1 FROM raw.meta WHERE starts_with(key, 'anchors/') LIMIT 1"):
             for statement in _FROZEN_SETS:
                 execute(statement)
         _write_version(execute, version)
