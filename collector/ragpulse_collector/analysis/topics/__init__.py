@@ -146,16 +146,17 @@ def topic_report(
 def news(store: Store, query: Query, known: Sequence[stored.StoredTopic], fit: int) -> tuple[list[str], list[str]]:
     """Return the topics that a fit found first, and those that it lost, where their questions are new or gone.
 
-    A fit may group the same questions otherwise: then a topic has a share in the range before, or its most central
-    question is still asked.
+    A fit may group the same questions otherwise: then a topic had a share earlier, too, or its most central question
+    is still asked.
     """
     found = [one for one in known if one.fit_id == one.first_fit == fit > 1]
     lost = [one for one in known if fit and one.fit_id == fit - 1]
     if not found and not lost:
         return [], []
-    length = query.window.last - query.window.first
-    now = shares(store, query.window.whole, query.filters)
-    before = shares(store, Window(query.window.first - length, query.window.first, 0), query.filters)
+    length, first = query.window.last - query.window.first, query.window.first
+    # A fit finds what came since the one before, which may be as long ago as the range is.
+    now = shares(store, Window(first - length, query.window.last, 0), query.filters)
+    before = shares(store, Window(first - 3 * length, first - length, 0), query.filters)
     asked = store.read(
         f"SELECT DISTINCT query {_INSIDE} AND {query.filters.sql} AND query IS NOT NULL", query.parameters
     ).rows if lost else []  # fmt: skip
