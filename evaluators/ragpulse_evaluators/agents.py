@@ -19,10 +19,6 @@ from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.structure import difference
 from ragpulse_evaluators.text.matching import words
 
-CONVERSATIONS = (
-    "goal_completion", "frustration", "abandoned", "asked_again", "knowledge_retention", "conversation_relevancy",
-)  # fmt: skip
-"""Evaluators of a whole conversation, whose score stands at its last turn; what a person asks first is first."""
 _SHARE, _COUNT = Scale(reverse=True), Scale(hi=None, reverse=True)
 _FAILED = re.compile(r"\W*(?:\w*error|\w*exception|traceback|failed|failure)\b", re.IGNORECASE)
 """How a text begins that says so."""

@@ -41,6 +41,10 @@ SOURCE_KEYS = (
 """Where retrieved objects have text, id and the name of their document, as in `ragpulse.attributes`; this package must
 not import it."""
 
+CONVERSATIONS = (
+    "goal_completion", "frustration", "abandoned", "asked_again", "knowledge_retention", "conversation_relevancy",
+)  # fmt: skip
+"""Evaluators of a whole conversation, whose score stands at its last turn; what a person asks first is first."""
 STORED = object()
 """The context of `Case.model_validate` for fields of a store: they have our names and types, and clean texts."""
 Text = Annotated[str | None, BeforeValidator(clean)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Start = Callable[..., "Collector"]
 TRACES = 8
 REFUSED = (503, 507)
-MADE_BEFORE = ("datasets/{id}", "replays/{id}", "replays/{id}/result")
+MADE_BEFORE = ("datasets/{id}", "replays/{id}", "replays/{id}/result", "runs/{id}")
 """Reads of what an operation before them makes, if the disk takes it."""
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragpulse import shapes
-from ragpulse._reading.replies import error_in, last_question, missing_reason, question_in, said_in
+from ragpulse._reading.endings import error_in, missing_reason
+from ragpulse._reading.replies import last_question, question_in, said_in
 from ragpulse._reading.turns import is_call, is_nothing, last_reply, message_fields, role_of
 from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import WITHOUT_RESPONSE, Read, Result, SpanView

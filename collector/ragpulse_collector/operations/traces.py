@@ -39,7 +39,7 @@ from ragpulse_collector.store.queries.trace_lists import (
     with_scores,
 )
 from ragpulse_collector.store.queries.traces import COLUMNS, Filter, TraceRow, newest
-from ragpulse_evaluators.agents import CONVERSATIONS
+from ragpulse_evaluators.case import CONVERSATIONS
 
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _TOKENS = "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)"

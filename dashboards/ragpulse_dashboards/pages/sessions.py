@@ -15,7 +15,7 @@ from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceSco
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import ALL_TIME, Site, read_view
-from ragpulse_evaluators.agents import CONVERSATIONS
+from ragpulse_evaluators.case import CONVERSATIONS
 
 __all__ = ["routes"]
 

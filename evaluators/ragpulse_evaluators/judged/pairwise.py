@@ -21,6 +21,7 @@ _BARE |= dict.fromkeys(("tie", "c", "both"), _TIE)
 _NAMED = ("answer", "response", "assistant", "option", "output", "model", "candidate", "回答", "答案", "resposta")
 _MARKS = _BARE | {f"{name}{mark}": _BARE[mark] for name in _NAMED for mark in ("1", "2", "a", "b")}
 _LABELS = {_FIRST: "A", _SECOND: "B", _TIE: "TIE"}
+_NUMBERED = {"first": "1", "second": "2"}
 _NAMES = "|".join(_NAMED)
 _SPACED = re.compile(
     rf"(?:({_NAMES})[\s_]*|\bthe\s+|\b)\(?([12ab]|first|second)\b\)?(?:\s+(?:{_NAMES}))?"
@@ -51,7 +52,8 @@ class Choice(Reply):
             winner = "1" if left > right else "2" if right > left else "TIE"
         else:
             try:
-                said = _COMPARED.sub(lambda m: {">": m[1], "<": m[3], "=": "tie"}[m[2][0]], _SPACED.sub(r"\1\2", text))
+                named = _SPACED.sub(lambda m: (m[1] or "") + _NUMBERED.get(m[2].casefold(), m[2]), text)
+                said = _COMPARED.sub(lambda m: {">": m[1], "<": m[3], "=": "tie"}[m[2][0]], named)
                 winner = read_label(said, (*_MARKS, *words.tie), words)
             except Unreadable:
                 unreadable("1, 2 or TIE", text)

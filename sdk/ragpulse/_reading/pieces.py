@@ -6,9 +6,10 @@ from typing import Any
 
 from ragpulse import shapes
 
+from .endings import error_in, missing_reason
 from .frames import piece
 from .openers import opened
-from .replies import Said, error_in, missing_reason, said_in
+from .replies import Said, said_in
 from .turns import Call, Fields, first_of, is_call
 from .values import fields_of, parsed
 

@@ -10,9 +10,10 @@ from ragpulse import _names as names
 from ragpulse import shapes
 from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import RecordedDocument, documents_in, with_candidate_texts
+from ragpulse._reading.endings import error_in, unsaid_reason
 from ragpulse._reading.hits import nested_hits
 from ragpulse._reading.openers import opened
-from ragpulse._reading.replies import Said, error_in, said_of, unsaid_reason
+from ragpulse._reading.replies import Said, said_of
 from ragpulse._reading.turns import is_nothing
 from ragpulse._reading.usage import Facts, facts_in, usage_facts
 from ragpulse._reading.values import TEXT_IS_ODD, bounded, json_or_none, plain, type_name
