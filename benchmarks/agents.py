@@ -18,18 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragpulse_evaluators import Case, get_evaluator
+from ragpulse_evaluators.statistics import roc_auc
 
 _RULES = ("steps", "tool_errors", "repeated_calls", "turns", "asked_again", "abandoned")
 _RESAMPLES = 2_000
 
 
 def area(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """How often a run that succeeded has the better value than one that failed; a tie counts half."""
-    good = [value for value, success in pairs if success]
-    bad = [value for value, success in pairs if not success]
-    if not good or not bad:
-        return None
-    return sum((a > b) + 0.5 * (a == b) for a in good for b in bad) / (len(good) * len(bad))
+    """How often a run that succeeded has the better value than one that failed."""
+    return roc_auc([value for value, _ in pairs], [success for _, success in pairs])
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_evaluators import Case, get_evaluator
+from ragpulse_evaluators.statistics import roc_auc
 from ragpulse_evaluators.text.matching import words
 
 _RESAMPLES = 2_000
@@ -27,8 +28,8 @@ Row = dict[str, Any]
 
 
 def area(good: Sequence[float], bad: Sequence[float]) -> float:
-    """How often an answerable question has the higher value; a tie counts half."""
-    return sum((a > b) + 0.5 * (a == b) for a in good for b in bad) / (len(good) * len(bad))
+    """How often an answerable question has the higher value."""
+    return roc_auc([*good, *bad], [True] * len(good) + [False] * len(bad)) or 0.0
 
 
 def question_of(row: Row) -> str:

@@ -29,12 +29,12 @@ _AGAIN = 0.7
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
-def tools_of(case: Case) -> list[Step]:
+def _tools(case: Case) -> list[Step]:
     """The calls of tools in a run, in the order of their start."""
     return [step for step in case.trace or () if step.kind == "tool"]
 
 
-def has_failed(step: Step) -> bool:
+def _failed(step: Step) -> bool:
     """Whether a call failed: its span says so, or its result is an error in the usual forms."""
     if step.error is not None:
         return True
@@ -59,7 +59,7 @@ def _expected(case: Case, tools: Sequence[str] | None) -> list[str]:
 def tool_called(case: Case, *, tools: Sequence[str] | None = None, never: Sequence[str] = ()) -> Outcome:
     """The share of the expected tools that were called; passing where all were, and none of `never`."""
     expected = [] if tools is None and never else list(dict.fromkeys(_expected(case, tools)))
-    called = {step.name for step in tools_of(case)}
+    called = {step.name for step in _tools(case)}
     missing = [tool for tool in expected if tool not in called]
     unwanted = [tool for tool in never if tool in called]
     said = [f"not called: {', '.join(missing)}"] if missing else []
@@ -70,7 +70,7 @@ def tool_called(case: Case, *, tools: Sequence[str] | None = None, never: Sequen
 
 def tool_order(case: Case, *, tools: Sequence[str] | None = None, exact: bool = False) -> Outcome:
     """The longest part of the expected calls that came in this order; `exact` allows no other call between."""
-    expected, called = _expected(case, tools), [step.name or "" for step in tools_of(case)]
+    expected, called = _expected(case, tools), [step.name or "" for step in _tools(case)]
     common = _longest_common(expected, called)
     of = max(len(expected), len(called)) if exact else len(expected)
     passing = common == of
@@ -118,7 +118,7 @@ def _expected_arguments(case: Case, tool: str) -> list[tuple[str, Mapping[str, A
 
 def _best(case: Case, tool: str, expected: Mapping[str, Any]) -> tuple[float, str | None]:
     """The best share of a call, and what is wrong with that call."""
-    calls = [step for step in tools_of(case) if step.name == tool]
+    calls = [step for step in _tools(case) if step.name == tool]
     if not calls:
         return 0.0, f"{tool} was not called"
     wrong = min((_differences(step.arguments, expected) for step in calls), key=len)
@@ -137,16 +137,14 @@ def _differences(given: Any, expected: Mapping[str, Any]) -> list[str]:
 
 def tool_errors(case: Case) -> Outcome | None:
     """The share of the calls of tools that failed."""
-    calls = tools_of(case)
-    return _share(
-        [f"{step.name}: {(step.error or step.result or '')[:200]}" for step in calls if has_failed(step)], calls
-    )
+    calls = _tools(case)
+    return _share([f"{step.name}: {(step.error or step.result or '')[:200]}" for step in calls if _failed(step)], calls)
 
 
 def repeated_calls(case: Case) -> Outcome | None:
     """The share of the calls of tools that repeat an earlier one: the same tool with equal arguments."""
     seen: set[str] = set()
-    calls, again = tools_of(case), []
+    calls, again = _tools(case), []
     for step in calls:
         key = f"{step.name} {json.dumps(step.arguments, sort_keys=True, default=str)}"
         if key in seen:

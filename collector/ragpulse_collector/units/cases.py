@@ -211,16 +211,14 @@ def _trace(unit: Unit, nodes: Sequence[Node], called: _Called, texts: _Texts) ->
         place = (unit.trace_id, int(node.span_id, 16))
         step = called.get(place)
         above = called.get((unit.trace_id, int(node.parent_span_id, 16))) if node.parent_span_id else None
-        if step is None or node.span_id == unit.span_id or (above and _is_same(step, above)):
+        if step is None or node.span_id == unit.span_id:
             continue
         kind, name, error = step
+        if above and above[0] == kind and (kind == "llm" or above[1] == name):
+            continue
         arguments, result = texts.get(place, (None, None))
         steps.append(Step(kind=kind, name=name, arguments=arguments, result=result, error=error))
     return tuple(steps)
-
-
-def _is_same(step: tuple[str, str | None, str | None], above: tuple[str, str | None, str | None]) -> bool:
-    return step[0] == above[0] and (step[0] == "llm" or step[1] == above[1])
 
 
 def _said_before(
