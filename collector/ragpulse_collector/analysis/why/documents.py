@@ -20,7 +20,6 @@ from ragpulse_collector.store.queries.documents import (
     DOCUMENT,
     NamedDocument,
     documents_of,
-    metadata_of,
     named_documents,
 )
 from ragpulse_collector.store.queries.scores import Sample, sample_of
@@ -121,16 +120,11 @@ def documents(
     most = max(limit, _CANDIDATES) if sort == "stale" else limit
     parameters = {**scored.parameters, **used.parameters, "limit": most}
     rows = [_Rated(*row) for row in store.read(sql, parameters).rows]
-    known = metadata_of(store, [row.doc for row in rows], within)
-    ages = {
-        doc: time
-        for doc, text in known.items()
-        if (time := changed_at(text, query.window.last, updated_at)) is not None
-    }
+    names = named_documents(store, [row.doc for row in rows], within)
+    read = {doc: changed_at(name.metadata, query.window.last, updated_at) for doc, name in names.items()}
+    ages = {doc: time for doc, time in read.items() if time is not None}
     listed = _stale(rows, ages)[:limit] if sort == "stale" else rows
-    docs = [row.doc for row in listed]
-    names = named_documents(store, docs, within)
-    rewritten = _rewritten(store, scored, docs)
+    rewritten = _rewritten(store, scored, [row.doc for row in listed])
     return RatedDocuments(
         evaluator=evaluator,
         documents=[_document(row, names[row.doc], ages.get(row.doc), rewritten.get(row.doc)) for row in listed],
@@ -295,7 +289,10 @@ def _document(
     moments = Moments.of(row.moments) if row.moments else None
     rest_weight = (row.whole_w or 0.0) - moments.w if moments else 0.0
     return RatedDocument(
-        **name._asdict(),
+        id=name.id,
+        hash=name.hash,
+        text=name.text,
+        source=name.source,
         retrieved=row.retrieved,
         queries=row.queries,
         used_share=row.used_share,

@@ -149,33 +149,26 @@ def documents_of(filter: Filter) -> str:
 
 
 class NamedDocument(NamedTuple):
-    """What a document is called: its id, the text's hash, the start of the text, and what it was cut from."""
+    """What a document is called: its id, the text's hash, the start of the text, what it was cut from; its facts."""
 
     id: str
     hash: str | None
     text: str | None
     source: str | None
+    metadata: str | None
+    """The newest, as JSON."""
 
 
 def named_documents(store: Store, docs: Sequence[int], within: Within) -> dict[int, NamedDocument]:
     """Return the names of documents by their hash."""
     rows = store.read(
         f"SELECT hash({DOCUMENT}) AS doc, any_value({DOCUMENT}) AS id, any_value(hash) AS hash,"
-        f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source"
+        f" any_value(text)[:500] AS text, any_value({SOURCE}) AS source,"
+        " arg_max(metadata, start_time) AS metadata"
         f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
         {**within, "docs": list(docs)},
     ).rows
     return {doc: NamedDocument(*row) for doc, *row in rows}
-
-
-def metadata_of(store: Store, docs: Sequence[int], within: Within) -> dict[int, str]:
-    """Return the newest metadata (JSON) of documents by their hash; those without any are left out."""
-    rows = store.read(
-        f"SELECT hash({DOCUMENT}) AS doc, arg_max(metadata, start_time) FROM ({CONTEXTS})"
-        " WHERE metadata IS NOT NULL AND doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
-        {**within, "docs": list(docs)},
-    ).rows
-    return dict(rows)
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Within) -> Rows:
