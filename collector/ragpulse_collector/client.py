@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode, urlsplit
 
 from ragpulse_collector.interface import Signature, signatures
-from ragpulse_collector.refusals import FieldError, Invalid
-from ragpulse_evaluators.errors import nearest
+from ragpulse_collector.refusals import FieldError, Invalid, nearest
 
 if TYPE_CHECKING:
     import pandas

@@ -90,7 +90,7 @@ def _explain(path: Path | None, text: str, values: Mapping[Variable, Any], error
         return f"{variable.name}{'' if is_secret else f'={values[variable]!r}'}: {message(error)}"
     prefix = f"{path}:{_line_of(text, location)}: " if path else ""
     if error["type"] == "extra_forbidden":
-        from ragpulse_evaluators.errors import nearest
+        from ragpulse_collector.refusals import nearest
 
         names = sorted(_valid_names(location[:-1]))
         hint = nearest(str(location[-1]), names) or f"; valid: {', '.join(names)}"

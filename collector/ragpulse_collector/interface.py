@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.zones import DAYS
-from ragpulse_evaluators.errors import nearest
 
 FILE = Path(__file__).with_name("interface.json")
 _AGE = re.compile(r"-?(\d+(?:\.\d+)?)([smhdw])")

@@ -6,8 +6,18 @@ message is one sentence with the fix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`; did you mean 'x'?`, or nothing when no name is close.
+
+    That of the evaluators needs pydantic, which callers of a collector may lack.
+    """
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True)

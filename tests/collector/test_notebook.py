@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -77,6 +78,13 @@ def frames(request: pytest.FixtureRequest) -> Callable[[Query], dict[str, list[A
     return lambda query: (
         query.df().to_dict("list") if request.param == "pandas" else query.pl().to_dict(as_series=False)
     )
+
+
+def test_a_client_needs_nothing_of_the_collector() -> None:
+    """It is a package of its own in a notebook: none of what the collector or the evaluators need."""
+    without = "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'duckdb', 'starlette', 'httpx')))"
+    use = "from ragpulse_collector.client import connect; connect('http://127.0.0.1:1').trace"
+    subprocess.run([sys.executable, "-c", f"{without}; {use}"], check=True, timeout=60)
 
 
 def test_frames_need_no_pyarrow(

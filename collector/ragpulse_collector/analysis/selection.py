@@ -9,11 +9,10 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 from ragpulse_collector import zones
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, Grouping, grouping_of, metadata_column
 from ragpulse_collector.zones import DAY_S, DAYS, aligned, days_of, following
-from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""

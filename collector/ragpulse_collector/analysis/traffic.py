@@ -11,7 +11,7 @@ from typing import Any
 from ragpulse_collector.analysis.answers import COUNTING, GroupValue, Marker, Place, flag
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import (
@@ -29,7 +29,6 @@ from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, requests_since, version_starts, versions_in, with_columns
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
-from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
 

@@ -30,12 +30,11 @@ from pydantic_core import ErrorDetails
 
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.interface import unknown_parameter
-from ragpulse_collector.refusals import FieldError, Invalid
+from ragpulse_collector.refusals import FieldError, Invalid, nearest
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.settings.zones import ZoneName
 from ragpulse_collector.store import Store
 from ragpulse_collector.zones import DAYS, Day
-from ragpulse_evaluators.errors import nearest
 
 Values = Mapping[str, Any]
 """Parameters by name, as a request has them."""

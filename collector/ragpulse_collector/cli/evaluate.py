@@ -35,8 +35,9 @@ from ragpulse_collector.cli.options import (
     range_option,
 )
 from ragpulse_collector.cli.tables import print_json, report, safe, show_decision, table
+from ragpulse_collector.refusals import nearest
 from ragpulse_collector.words import called
-from ragpulse_evaluators.errors import first_problem, nearest
+from ragpulse_evaluators.errors import first_problem
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.limits import Limit, Measure

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.traffic import check_metric, topic_metrics, tra
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
-from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal, nearest
 from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.settings import (
     DestinationSettings,
@@ -31,7 +31,6 @@ from ragpulse_collector.store.protocol import utc_now
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
 from ragpulse_collector.store.queries.scores import met_evaluators, refuse_unclear
 from ragpulse_collector.store.queries.traces import requests_since
-from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DIGEST", "DRIFT", "RECOUNTED", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
 

@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from ragpulse_collector import zones
-from ragpulse_collector.refusals import Invalid
-from ragpulse_evaluators.errors import nearest
+from ragpulse_collector.refusals import Invalid, nearest
 
 
 def zone_of(name: str) -> tzinfo:

@@ -14,14 +14,13 @@ from ragpulse_collector.analysis.quality import Missing
 from ragpulse_collector.analysis.query import Query, columns_of
 from ragpulse_collector.analysis.selection import SEVERAL, Window
 from ragpulse_collector.analysis.traffic import ACCEPTED
-from ragpulse_collector.refusals import Invalid, NotFound
+from ragpulse_collector.refusals import Invalid, NotFound, nearest
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import KEPT
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of, with_columns
-from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.refusals import Invalid
+from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.store.connection import first_line, literal
 from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import column_types
 from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
 from ragpulse_collector.store.views import FACT_COLUMNS
-from ragpulse_evaluators.errors import nearest
 
 WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
 """The columns that a condition may name."""
