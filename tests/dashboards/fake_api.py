@@ -313,6 +313,8 @@ class FakeApi(FakeTopics):
                 "model": "openai/gpt-5-mini",
                 "spent_today_usd": 0.31,
                 "budget_usd": 1.0,
+                "spent_this_month_usd": 9.0,
+                "budget_usd_per_month": 9.0,
                 "rules": [],
                 "errors": 0,
                 "down_since": None,

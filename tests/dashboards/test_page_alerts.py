@@ -113,6 +113,7 @@ def test_every_page_counts_the_firing_alerts() -> None:
         assert "Alerts 1 firing" in text_of(client(api).get(path).text)
     assert ("GET monitors", {"only": "firing"}) in api.calls
     api.young = True
+    assert "$9.00 of $9.00 this month" in text_of(client(api).get("/health").text)
     assert "firing" not in text_of(client(api).get("/health").text)
     assert "badge" not in client().get("/facets", headers={"HX-Request-Type": "partial"}).text
 

@@ -106,6 +106,7 @@ class JudgeHealth(JudgeOutage):
     spent_today_usd: float
     budget_usd: float
     budget_usd_per_month: float | None = None
+    spent_this_month_usd: float = 0.0
     rules: Sequence[RuleMoney]
 
 

@@ -136,6 +136,7 @@ class Status:
             model=next((one.model for one in self.settings.judges), None),
             spent_today_usd=spent_usd(read, day=now),
             budget_usd=self.settings.judge.budget_usd_per_day,
+            spent_this_month_usd=spent_usd(read, since=now.date().replace(day=1)),
             budget_usd_per_month=self.settings.judge.budget_usd_per_month,
             rules=[RuleMoney(name, spent_usd(read, day=now, rule=name), usd) for name, usd in self.budgets().items()],
         )

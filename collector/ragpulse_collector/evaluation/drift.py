@@ -30,7 +30,15 @@ from ragpulse_collector.store.queries.datasets import (
     frozen_sets,
 )
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs
-from ragpulse_collector.store.queries.runs import ReplaySpec, Run, add_run, checked_values, latest_runs, progress
+from ragpulse_collector.store.queries.runs import (
+    Finished,
+    ReplaySpec,
+    Run,
+    add_run,
+    checked_values,
+    latest_runs,
+    progress,
+)
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.units.cases import Unit, cases_of
 from ragpulse_evaluators.statistics import Interval, hajek
@@ -119,7 +127,9 @@ class DriftWatch:
             raise NotFound(f"{name} has no frozen set: POST drift/anchors draws it")
         runs = [run for run in latest_runs(self.store, checks=True).values() if run.spec.dataset == dataset]
         series = (str(items[0].scores[0]["version"]), items[0].scores[0]["judge"])
-        checks = [self._check(run, items, series) for run in runs if run.status == "done"]
+        done = [run for run in runs if run.status == "done"]
+        finished = progress(self.store.read, [run.run_id for run in done])
+        checks = [self._check(run, finished[run.run_id], items, series) for run in done]
         frozen_at = datetime.fromisoformat(items[0].at)
         move = checks[0].judge_move if checks else None
         state: Literal["ok", "firing", "undecided"] = "undecided"
@@ -202,9 +212,10 @@ class DriftWatch:
             if run_id in set(run_ids) and self.on_check is not None:
                 self.on_check(self.report(run.evaluator))
 
-    def _check(self, run: Run, items: Sequence[Item], series: tuple[str, object]) -> CheckReport:
+    def _check(
+        self, run: Run, finished: Sequence[Finished], items: Sequence[Item], series: tuple[str, object]
+    ) -> CheckReport:
         again = checked_values(self.store.read, run.run_id)
-        finished = progress(self.store.read, run.run_id)
         costs = [each.cost_usd or 0.0 for each in finished]
         return CheckReport(
             at=run.created_at,

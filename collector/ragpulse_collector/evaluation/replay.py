@@ -6,7 +6,7 @@ Jobs run in order of u, so that a stopped replay is a random sample. A score tha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
@@ -22,9 +22,11 @@ from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs, reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Declaration,
+    Finished,
     ReplaySpec,
     ReplayUnit,
     Run,
+    Share,
     add_run,
     latest_runs,
     progress,
@@ -32,7 +34,6 @@ from ragpulse_collector.store.queries.runs import (
     set_in_use,
     set_status,
     shares,
-    started_at,
     units_scored,
     units_to_replay,
 )
@@ -170,15 +171,17 @@ class Replays:
 
     def list(self) -> ReplayList:
         """Return every replay with its progress, newest first."""
-        return ReplayList([self._with_progress(run) for run in latest_runs(self.store, checks=False).values()])
+        return ReplayList(self._with_progress(latest_runs(self.store, checks=False).values()))
 
     def runs(self) -> Sequence[tuple[Run, ReplayProgress]]:
         """Return every replay and every check over frozen answers with its progress, newest first."""
-        return [(run, self._with_progress(run)) for run in latest_runs(self.store).values()]
+        runs = latest_runs(self.store).values()
+        return list(zip(runs, self._with_progress(runs), strict=True))
 
     def get(self, run_id: str) -> ReplayProgress:
         """Return one replay with its progress; raises NotFound."""
-        return self._with_progress(self._run(run_id))
+        (progress,) = self._with_progress([self._run(run_id)])
+        return progress
 
     def cancel(self, run_id: str) -> ReplayProgress:
         """Stop a running replay; finished results stay, and `resume` continues it."""
@@ -295,45 +298,21 @@ class Replays:
             if (run.spec.external, run.spec.where, run.spec.limit) == signature
         ]
 
-    def _with_progress(self, run: Run) -> ReplayProgress:
-        finished = progress(self.store.read, run.run_id)
-        counts = {each.status: each.n for each in finished}
-        done, cost = sum(counts.values()), sum(each.cost_usd or 0.0 for each in finished)
-        first = min((each.first for each in finished if each.first), default=None)
-        last = max((each.last for each in finished if each.last), default=None)
-        going = run.status in ("running", "external")
-        status = ("done" if done >= run.total else "running") if going else run.status
-        rate = _rate(done, first, last)
-        share = next(
-            (each for each in shares(self.store, run.evaluator, exploratory=True) if each.run_id == run.run_id), None
-        )
-        return ReplayProgress(
-            run_id=run.run_id,
-            evaluator=run.evaluator,
-            version=run.version,
-            judge=run.judge,
-            current=self._key(run.evaluator) == (run.version, run.judge),
-            in_use=run.in_use,
-            where=run.spec.where,
-            since=run.spec.since,
-            limit=run.spec.limit,
-            status=status,
-            total=run.total,
-            done=done,
-            ok=counts.get("ok", 0),
-            skipped=counts.get("skipped", 0),
-            invalid=counts.get("invalid", 0),
-            error=counts.get("error", 0),
-            cost_usd=None if any(each.unpriced for each in finished) else cost,
-            max_usd=run.max_usd,
-            reason=run.error,
-            rate_per_s=rate,
-            eta_s=(run.total - done) / rate if rate and status == "running" else None,
-            created_at=started_at(self.store.read, run.run_id),
-            finished_at=None if status == "running" else last or run.created_at,
-            pi=None if share is None else share.pi,
-            u_max=None if share is None else min(1.0, share.below),
-        )
+    def _with_progress(self, runs: Collection[Run]) -> Sequence[ReplayProgress]:
+        """Return the runs with their progress, which few queries read for all of them."""
+        ids, names = [run.run_id for run in runs], {run.evaluator for run in runs}
+        finished, keys = progress(self.store.read, ids), {name: self._key(name) for name in names}
+        only = next(iter(names)) if len(names) == 1 else None
+        samples = {each.run_id: each for each in shares(self.store, only, exploratory=True)} if ids else {}
+        return [
+            _progress(
+                run,
+                finished[run.run_id],
+                samples.get(run.run_id),
+                current=keys[run.evaluator] == (run.version, run.judge),
+            )
+            for run in runs
+        ]
 
     def _key(self, name: str) -> tuple[str, str | None] | None:
         """Return version and judge with which a rule would evaluate; None where it could not."""
@@ -348,6 +327,43 @@ def _unit(unit: ReplayUnit) -> Unit:
     return Unit(unit.trace_id.hex, f"{unit.span_id:016x}", unit.request_time)
 
 
-def _rate(done: int, first: datetime | None, last: datetime | None) -> float | None:
-    seconds = (last - first).total_seconds() if first and last else 0.0
-    return done / seconds if seconds > 0 else None
+def _progress(run: Run, finished: Sequence[Finished], share: Share | None, *, current: bool) -> ReplayProgress:
+    counts = {each.status: each.n for each in finished}
+    done, cost = sum(counts.values()), sum(each.cost_usd or 0.0 for each in finished)
+    last = max((each.last for each in finished if each.last), default=None)
+    status = ("done" if done >= run.total else "running") if run.status in OPEN_RUN else run.status
+    rate = _rate(finished, last)
+    return ReplayProgress(
+        run_id=run.run_id,
+        evaluator=run.evaluator,
+        version=run.version,
+        judge=run.judge,
+        current=current,
+        in_use=run.in_use,
+        where=run.spec.where,
+        since=run.spec.since,
+        limit=run.spec.limit,
+        status=status,
+        total=run.total,
+        done=done,
+        ok=counts.get("ok", 0),
+        skipped=counts.get("skipped", 0),
+        invalid=counts.get("invalid", 0),
+        error=counts.get("error", 0),
+        cost_usd=None if any(each.unpriced for each in finished) else cost,
+        max_usd=run.max_usd,
+        reason=run.error,
+        rate_per_s=rate,
+        eta_s=(run.total - done) / rate if rate and status == "running" else None,
+        created_at=run.started_at,
+        finished_at=None if status == "running" else last or run.created_at,
+        pi=None if share is None else share.pi,
+        u_max=None if share is None else min(1.0, share.below),
+    )
+
+
+def _rate(finished: Sequence[Finished], last: datetime | None) -> float | None:
+    """Return the results a second since the run was started or continued."""
+    since = next((each.going_since for each in finished), None)
+    seconds = (last - since).total_seconds() if since and last else 0.0
+    return sum(each.recent for each in finished) / seconds if seconds > 0 else None

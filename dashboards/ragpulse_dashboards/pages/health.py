@@ -57,6 +57,10 @@ def _problems(status: "CollectorStatus") -> list[str]:
             judge.budget_usd and judge.spent_today_usd >= judge.budget_usd,
             "The judge's budget of today is spent; sampling continues tomorrow.",
         ),
+        (
+            judge.budget_usd_per_month and judge.spent_this_month_usd >= judge.budget_usd_per_month,
+            "The judge's budget of this month is spent; sampling continues on the first of the next.",
+        ),
         *(
             (rule.spent_today_usd >= rule.budget_usd, f"The budget of rule {rule.name} of today is spent.")
             for rule in judge.rules

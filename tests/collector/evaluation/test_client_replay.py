@@ -164,6 +164,7 @@ def test_results_are_taken_once_and_the_cap_stops(collector: Start) -> None:
     assert client.call(f"POST replays/{run_id}/results", {"results": [paid]})["accepted"] == 1
     again = client.call(f"POST replays/{run_id}/results", {"results": [paid]})
     assert (again["accepted"], again["done"], again["status"], again["cost_usd"]) == (0, 1, "running", 0.03)
+    assert again["eta_s"] == pytest.approx(3 / again["rate_per_s"])  # one page of results has one time
     more = result(jobs[1], calls=[{"completion": "1", "cost_usd": 0.03}])
     assert client.call(f"POST replays/{run_id}/results", {"results": [more]})["status"] == "capped"
     assert client.call(f"GET replays/{run_id}/cases")["cases"] == []

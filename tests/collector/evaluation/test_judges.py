@@ -165,7 +165,8 @@ def test_the_bill_is_what_the_server_counted(tmp_path: Path, play: Any) -> None:
             until(client, "select 1 from scores", number)
             of_trace = f"select status from scores where trace_id = '{number + 1:032x}'"
             assert client.sql(of_trace).rows() == [{"status": status}], case
-            assert client.call("GET status")["judge"]["spent_today_usd"] == pytest.approx(billed), case
+            money = client.call("GET status")["judge"]
+            assert [money["spent_today_usd"], money["spent_this_month_usd"]] == pytest.approx([billed] * 2), case
             assert len(server.asked) == number, case
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 from uuid import UUID
 
 from pydantic import ConfigDict, TypeAdapter
 
 from ragpulse_collector.store.protocol import Parameters, Read, Store, Transaction
-from ragpulse_collector.store.queries.jobs import unfinished
+from ragpulse_collector.store.queries.jobs import OPEN_RUN, unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Run:
     spec: ReplaySpec
     kind: Literal["check"] | None = None
     """`check`: it tests a judge, and nothing else reads its scores; None: a replay."""
+    started_at: datetime | None = None
+    """When its first row was made; that of `created_at` is its last."""
 
     @property
     def purpose(self) -> Literal["live", "exploratory", "check"]:
@@ -88,13 +90,14 @@ def latest_runs(
 ) -> dict[str, Run]:
     """Return the runs by id, newest first; with `status` or `run_id` only those, with `checks` only (no) checks."""
     rows = store.read(
-        f"SELECT {', '.join(_COLUMNS)} FROM (SELECT * REPLACE (coalesce(in_use, true) AS in_use) FROM raw.runs)"
+        f"SELECT {', '.join(_COLUMNS)}, min(created_at) OVER (PARTITION BY run_id)"
+        " FROM (SELECT * REPLACE (coalesce(in_use, true) AS in_use) FROM raw.runs)"
         " QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
         f" AND status <> '{DELETED}' AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run)"
         " AND ($checks IS NULL OR (kind IS NOT NULL) = $checks) ORDER BY created_at DESC",
         {"status": status, "run": run_id, "checks": checks},
     ).rows
-    return {row[0]: replace(Run(*row), spec=_spec(row[-2])) for row in rows}
+    return {run.run_id: replace(run, spec=_spec(cast(Any, run.spec))) for run in (Run(*row) for row in rows)}
 
 
 def _spec(text: str | None) -> ReplaySpec:
@@ -220,12 +223,6 @@ def add_run(tx: Transaction, run: Run) -> None:
     tx.append("runs", _COLUMNS, [tuple(spec if name == "spec" else getattr(run, name) for name in _COLUMNS)])
 
 
-def started_at(read: Read, run_id: str) -> datetime | None:
-    """Return when a replay was started."""
-    start: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).value
-    return start
-
-
 class ReplayUnit(NamedTuple):
     """A unit that a replay would score."""
 
@@ -280,26 +277,39 @@ def units_scored(read: Read, evaluator: str, version: str, judge: str | None, un
 
 
 class Finished(NamedTuple):
-    """The finished units of a replay with one status, and the scores that it made for them."""
+    """The finished units of a run with one status, and the scores that it made for them."""
 
+    run_id: str
     status: str
     n: int
     cost_usd: float | None
     unpriced: bool
     """Whether the price of any is unknown."""
-    first: datetime | None
+    going_since: datetime | None
+    """When it was started or continued last."""
+    recent: int
+    """Scores since then: results that are stored together have one time, so the rate is that of the whole stretch."""
     last: datetime | None
 
 
-def progress(read: Read, run_id: str) -> list[Finished]:
-    """Return the finished units of a replay, by status."""
-    return read(
-        "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
-        " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
-        "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
-        "   min(created_at) FILTER (run_id = $run) AS first_at, max(created_at) FILTER (run_id = $run) AS last_at"
-        "   FROM raw.scores WHERE score_key IN (SELECT score_key FROM items) GROUP BY score_key)"
-        " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
-        " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
-        {"run": run_id},
+def progress(read: Read, run_ids: Collection[str]) -> dict[str, list[Finished]]:
+    """Return the finished units of each run, by status."""
+    rows = read(
+        "WITH ids AS (SELECT unnest($ids::VARCHAR[]) AS run_id),"
+        f" going AS (SELECT run_id, max(created_at) FILTER (status IN {OPEN_RUN}) AS since FROM raw.runs"
+        "   WHERE run_id IN (FROM ids) GROUP BY run_id),"
+        " items AS (SELECT DISTINCT run_id, job_id, score_key FROM raw.run_items WHERE run_id IN (FROM ids)),"
+        " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status FROM raw.scores"
+        "   WHERE score_key IN (SELECT score_key FROM items) GROUP BY score_key),"
+        " own AS (SELECT run_id, score_key, sum(cost_usd) AS cost, bool_or(cost_usd IS NULL) AS unknown,"
+        "   max(created_at) AS last FROM raw.scores WHERE run_id IN (FROM ids) GROUP BY ALL)"
+        " SELECT i.run_id, v.status, count(*), sum(o.cost), coalesce(bool_or(o.unknown), false), g.since,"
+        "   count(*) FILTER (o.last > g.since), max(o.last)"
+        " FROM items i JOIN verdicts v ON v.score_key = i.score_key JOIN going g ON g.run_id = i.run_id"
+        " LEFT JOIN own o ON o.run_id = i.run_id AND o.score_key = i.score_key GROUP BY i.run_id, v.status, g.since",
+        {"ids": list(run_ids)},
     ).tuples(Finished)
+    found: dict[str, list[Finished]] = {run_id: [] for run_id in run_ids}
+    for row in rows:
+        found[row.run_id].append(row)
+    return found
