@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragpulse_evaluators.text import matching, overlap, perplexity, semantic
+from ragpulse_evaluators.text import language, matching, overlap, perplexity, semantic
 
 __all__ = ("ENTRIES",)
 
-ENTRIES = (*matching.ENTRIES, *overlap.ENTRIES, *semantic.ENTRIES, *perplexity.ENTRIES)
+ENTRIES = (*matching.ENTRIES, *overlap.ENTRIES, *semantic.ENTRIES, *perplexity.ENTRIES, *language.ENTRIES)
