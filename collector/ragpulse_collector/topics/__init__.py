@@ -1,7 +1,7 @@
 """Topics: what people ask, found without a model that costs money. Pure functions: no store, no clock.
 
 `fit` finds the topics of up to 20,000 questions, `assign` gives a question to one of them or to none ("other"), and
-`match` carries identities and names from one fit to the next. They need the extra `[topics]`. docs/topics.md has the
+`match` carries identities and names from one fit to the next. They need the extra `[topics]`. docs/benchmarks.md has the
 experiment that chose the method.
 """
 

@@ -1,4 +1,4 @@
-"""Groups of vectors, their number unknown. docs/topics.md compares this with the other methods.
+"""Groups of vectors, their number unknown. docs/benchmarks.md compares this with the other methods.
 
 What all questions have in common is halved, and each vector moves towards its neighbours. The number is that of the
 groups that remain when small groups are merged while they are alike; k-means with this number makes the groups.

@@ -223,8 +223,8 @@ def test_the_weighted_mean_is_right_and_the_naive_one_wrong(kit: Any, rows: Any)
 
 
 def test_the_guides_example_is_such_a_rule(tmp_path: Path) -> None:
-    """The configuration in docs/quality.md names scores of a check that another of its rules runs on everything."""
-    guide = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
+    """The configuration in docs/rules.md names scores of a check that another of its rules runs on everything."""
+    guide = (Path(__file__).parents[3] / "docs" / "rules.md").read_text(encoding="utf-8")
     example = next(text for text in re.findall(r"```toml\n(.*?)```", guide, re.DOTALL) if "score." in text)
     (tmp_path / "ragpulse.toml").write_text(example, encoding="utf-8")
     rules = [Rule.of(rule, source="file") for rule in load_settings(tmp_path / "ragpulse.toml").rule]
