@@ -100,7 +100,7 @@ def _normal_se(k: int, n: int) -> float:
 def weighted_coverage(seeds: int) -> list[Promise]:
     """Two strata with unequal probabilities, and graded scores with equal ones: the worst of all cells.
 
-    0.93 from 30 scored on, 0.90 below, 0.94 on average (docs/benchmarks.md). Graded samples that are all 0 and 1 are yes
+    0.93 from 30 on, 0.90 below, 0.94 on average (docs/benchmarks.md). Graded samples that are all 0 and 1 are yes
     or no. With equal weights these have Wilson's interval as published, which falls to 0.88 below 30 scored.
     """
     rng = np.random.default_rng(2)

@@ -1,8 +1,8 @@
 """Topics: what people ask, found without a model that costs money. Pure functions: no store, no clock.
 
 `fit` finds the topics of up to 20,000 questions, `assign` gives a question to one of them or to none ("other"), and
-`match` carries identities and names from one fit to the next. They need the extra `[topics]`. docs/benchmarks.md has the
-experiment that chose the method.
+`match` carries identities and names from one fit to the next. They need the extra `[topics]`. docs/benchmarks.md has
+the experiment that chose the method.
 """
 
 from ragpulse_collector.store.topics import Topic
