@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+MOST_WORDS = 1500
 
 
 def entries(nav: Any) -> Iterator[str]:
@@ -29,6 +30,15 @@ def test_the_navigation_names_every_page_once() -> None:
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert named == sorted(pages - listed)
     assert {page for page in pages if page.startswith("decisions/0")} == listed
+
+
+def test_a_guide_is_read_in_ten_minutes() -> None:
+    """A guide answers one question; tables of settings stand in the reference, measured ones in benchmarks.md."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    guides = entries([part for part in nav if not {"Reference", "Concepts"} & set(part)])
+    words = {page: len((DOCS / page).read_text(encoding="utf-8").split()) for page in guides}
+    assert len(words) > 25
+    assert {page: count for page, count in words.items() if count > MOST_WORDS} == {}
 
 
 def test_every_setting_is_described() -> None:

@@ -1,4 +1,4 @@
-"""The limits in docs/operations.md are those of the code."""
+"""The limits in docs/limits.md are those of the code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ragpulse_collector.store.sql import process
 from ragpulse_dashboards import answer
 from ragpulse_dashboards.pages import sessions
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-TABLE = PAGE.split("## Limits")[1].split("\n## ")[0]
+PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+TABLE = PAGE.split("# Limits")[1]
 ROWS = [line.split(" | ")[:2] for line in TABLE.splitlines() if line.startswith("| ") and " | at most |" not in line]
 MIB, RECEIVED, SETTINGS = 2**20, intake.Limits(), CollectorSettings()
 LIMITS: dict[str, tuple[float, ...]] = {

@@ -1,4 +1,4 @@
-"""Each variable of OpenTelemetry is honoured, or its row in docs/sdk.md says why not."""
+"""Each variable of OpenTelemetry is honoured, or its row in docs/configure.md says why not."""
 
 import fnmatch
 import json
@@ -23,7 +23,7 @@ from ragpulse._settings import SdkSettings
 from .conftest import Collector
 from .test_settings import _settings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "configure.md").read_text(encoding="utf-8")
 TABLE = PAGE[PAGE.index("### Variables of OpenTelemetry") : PAGE.index("### Which provider makes the spans")]
 ROWS = re.findall(r"^\| (`OTEL_.+?) \| (yes|no) \|", TABLE, re.M)
 STATED = {name: answer == "yes" for names, answer in ROWS for name in re.findall(r"`(OTEL_[A-Z_]+\*?)`", names)}

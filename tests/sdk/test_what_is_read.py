@@ -1,4 +1,4 @@
-"""The table "What is read from results" of docs/sdk.md, executed row by row."""
+"""The table of docs/results.md, executed row by row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ragpulse.testing import RecordedSpan, RecordedSpans, ragpulse_spans
 
 __all__ = ["ragpulse_spans"]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "sdk.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "results.md"
 _ROW = re.compile(r"\| `(?P<kind>[^`]+)` \| `(?P<result>.+?)`(?P<more>[^|]*) \| `(?P<recorded>\{.+\})` \|")
 _KIND = re.compile(r"(\w+)(?:\(contexts=\"(\w+)\"\))?")
 NAMES = {

@@ -230,9 +230,9 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
     for problem in status["problems"]:
         yield Finding(False, problem["text"], problem["fix"])
     if status["db"]["problem"]:
-        yield Finding(False, status["db"]["problem"], "see Recovery in docs/operations.md")
+        yield Finding(False, status["db"]["problem"], "see Recovery in docs/recovery.md")
     for log in status["db"]["damaged_logs"]:
-        yield Finding(False, f"a damaged log is kept as {log}", "see Recovery in docs/operations.md, then remove it")
+        yield Finding(False, f"a damaged log is kept as {log}", "see Recovery in docs/recovery.md, then remove it")
     newest = status["newest_span"]
     if newest is None:
         yield Finding(False, "no span has arrived yet", "call ragpulse.configure() and one decorated function")

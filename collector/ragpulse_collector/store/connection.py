@@ -22,7 +22,7 @@ fills several groups of this size, so that little is written twice."""
 REOPENING = "the store is being reopened: ask again"
 _DAMAGE_HINT = (
     "`ragpulse serve --db {}` keeps a damaged log aside and goes on with what can be read, "
-    "see Recovery in docs/operations.md"
+    "see Recovery in docs/recovery.md"
 )
 _UNREADABLE = (duckdb.SerializationException, duckdb.InternalException, duckdb.InvalidInputException)
 

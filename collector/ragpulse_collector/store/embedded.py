@@ -282,7 +282,7 @@ class EmbeddedStore(Writing):
             event = f"cannot be reached: {error.strerror}"
         return (
             f"{self.path} {event} while this collector runs; nothing is stored until it is back. To save what it held, "
-            "run `ragpulse snapshot` before the collector stops (see Recovery in docs/operations.md)"
+            "run `ragpulse snapshot` before the collector stops (see Recovery in docs/recovery.md)"
         )
 
     def used_bytes(self) -> int:

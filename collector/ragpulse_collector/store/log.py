@@ -197,7 +197,7 @@ def _report(log: Path, copy: Path, start: int, reason: str) -> None:
     size = copy.stat().st_size
     _log.error(
         "%s is damaged from byte %d of %d (%s): %d bytes cannot be read, and spans that were acknowledged may be among "
-        "them. The whole log is kept as %s; see Recovery in docs/operations.md",
+        "them. The whole log is kept as %s; see Recovery in docs/recovery.md",
         log, start, size, reason, size - start, copy,
     )  # fmt: skip
 
