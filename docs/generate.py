@@ -239,6 +239,17 @@ def command_line() -> str:
         "Every command asks the running collector (`--url`, `RAGPULSE_URL`, default `http://127.0.0.1:4318`); those",
         "that only read also take a closed file (`--db`). An error is one line with the fix; exit status 2 for wrong",
         "usage, 1 for a failure. Written by `docs/generate.py`.",
+        "",
+        "Commands that print tables take `--json`, `--wide` and `--columns`. On a terminal a table shows the columns",
+        "that fit, the most important first; failures are red, unless `NO_COLOR` is set. Piped tables are whole.",
+        "",
+        "Completion of commands and options: put one line into the file that your shell reads at its start.",
+        "",
+        "| shell | file | line |",
+        "|---|---|---|",
+        '| bash | `~/.bashrc` | `eval "$(_RAGPULSE_COMPLETE=bash_source ragpulse)"` |',
+        '| zsh | `~/.zshrc` | `eval "$(_RAGPULSE_COMPLETE=zsh_source ragpulse)"` |',
+        "| fish | `~/.config/fish/config.fish` | `_RAGPULSE_COMPLETE=fish_source ragpulse \\| source` |",
     ]
     for name, command in cli.commands.items():
         with click.Context(command, info_name=f"ragpulse {name}") as context:
@@ -248,6 +259,7 @@ def command_line() -> str:
             ]
             options = [record for one in shown if (record := one.get_help_record(context))]
         lines += ["", f"## {name}", "", f"`ragpulse {name} {usage}`", "", inspect.cleandoc(command.help or "")]
+        lines += ["", f"`{(command.epilog or '').removeprefix('Example: ')}`"]
         rows = ["| `{}` | {} |".format(*(text.replace("|", r"\|") for text in one)) for one in options]
         lines += ["", "| option | |", "|---|---|", *rows] if rows else []
         lines += ["", "Takes the [filters](http.md#filters) as options."] if shown != command.params else []

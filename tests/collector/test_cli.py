@@ -57,6 +57,33 @@ def test_traces_show_and_sql_answer(collector: Start, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == [{"n": 9}]
 
 
+@pytest.mark.parametrize(
+    ("asked", "code", "heads", "told"),
+    [
+        ([], 0, "time question groundedness latency cost", "--wide also shows trace, tokens, scores"),
+        (["--wide"], 0, "time question groundedness latency cost trace tokens scores", ""),
+        (["--columns", "question, model,user_id"], 0, "question model user_id", ""),
+        (["--columns", "modell"], 2, "", "--columns: 'modell' is no column; did you mean 'model'?"),
+        (["--columns", "question,xyzzy"], 2, "", "'xyzzy' is no column: time, question, groundedness"),
+    ],
+)
+def test_a_terminal_of_eighty_columns_keeps_what_matters(
+    collector: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    asked: list[str], code: int, heads: str, told: str,
+) -> None:  # fmt: skip
+    """The first columns stay, texts are cut, no line is longer; a failure is red there, and a word everywhere."""
+    running = scored(collector)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run(["traces", "--url", running.url, *asked]) == code
+    printed = capsys.readouterr()
+    table = [re.sub(r"\x1b\[\d*m", "", line) for line in printed.out.splitlines()]
+    assert " ".join(table[1].split() if table else ()) == heads
+    assert told in printed.err
+    assert asked or max(map(len, table)) <= 80
+    assert ("\x1b[31m" in printed.out) == (" fails" in printed.out)
+
+
 def test_a_trace_whose_first_span_has_not_arrived_is_shown(
     collector: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:

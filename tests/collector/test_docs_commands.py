@@ -13,7 +13,7 @@ import pytest
 from ragpulse_collector.cli import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "reference" / "cli.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def lines(text: str) -> Iterator[str]:
@@ -22,7 +22,7 @@ def lines(text: str) -> Iterator[str]:
     written = [*(line.strip() for block in blocks for line in block.splitlines()), *re.findall(r"`([^`\n]+)`", text)]
     for line in written:
         command = re.split(r"\s(?:#|\||&&|>)", line.removeprefix("$ "))[0]
-        if command.startswith("ragpulse ") and not re.search(r"\.\.\.|\\$|ragpulse (?:run|-)", command):
+        if command.startswith("ragpulse ") and not re.search(r"\.\.\.|\\$|ragpulse (?:run|-)|\[OPTIONS]", command):
             yield command
 
 
@@ -38,3 +38,9 @@ def test_the_command_lines_of_a_page_can_be_typed(page: Path, monkeypatch: pytes
             continue
         except click.UsageError as error:
             pytest.fail(f"{line}: {error.format_message()}")
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    """Of itself; the reference repeats them, where they are typed."""
+    for name, command in cli.commands.items():
+        assert (command.epilog or "").startswith(f"Example: ragpulse {name} ")

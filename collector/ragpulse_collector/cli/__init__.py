@@ -14,6 +14,7 @@ Operations declare the others: traces, status, plan, monitors (asked.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -47,6 +48,52 @@ _GROUPS = {
     "Advanced": ("healthy", "migrate", "remap", "vacuum"),
 }  # fmt: skip
 """The commands in `ragpulse --help`, by what a person wants to do."""
+_EXAMPLES = {
+    "demo": "demo --serve",
+    "serve": "serve --db rag.duckdb --judge ollama/qwen3:8b",
+    "run": "run app.py",
+    "traces": "traces --sort worst --since 7d --columns time,question,model",
+    "doctor": "doctor --url http://127.0.0.1:4318",
+    "digest": "digest --tz Europe/Berlin",
+    "topics": "topics --since 30d --wide",
+    "gaps": "gaps --format csv",
+    "show": "show 0af7651916cd43dd8448eb211c80319c --html trace.html",
+    "metrics": "metrics latency_p95 quality:groundedness --step 1h --since 1d",
+    "tail": "tail --count 5",
+    "status": "status --json",
+    "sql": 'sql "select model, count(*) from traces group by all"',
+    "mcp": "mcp --url http://127.0.0.1:4318",
+    "evaluators": "evaluators --columns name,needs,description",
+    "evaluate": "evaluate cases.jsonl -e exact_match --min exact_match=0.8",
+    "calibrate": "calibrate -e groundedness --labels labels.jsonl",
+    "meta-evaluate": "meta-evaluate -e faithfulness --judge ollama/qwen3:8b",
+    "align": "align -e faithfulness --labels labels.jsonl",
+    "perturb": "perturb --since 7d --out perturbed.jsonl",
+    "generate-questions": "generate-questions --count 50 --max-usd 1",
+    "judge": "judge check --judge ollama/qwen3:8b",
+    "models": "models list",
+    "runs": "runs --purpose live",
+    "replay": "replay -e faithfulness --since 7d --max-usd 2",
+    "replays": "replays list",
+    "compare": "compare prompt:v7 prompt:v6 -e groundedness",
+    "check": "check -e groundedness --min 0.8 --since 1d",
+    "plan": "plan -e groundedness --half-width 0.02",
+    "freeze": "freeze --since 7d --out queries.jsonl",
+    "regress": "regress queries.jsonl --app app:answer",
+    "monitors": "monitors --only firing",
+    "monitor": 'monitor slow --metric latency_p95 --condition "> 2000" --window 1h --save',
+    "key": "key --scope read --name dashboards",
+    "prices": "prices update",
+    "import": "import phoenix http://127.0.0.1:6006 --since 30d",
+    "export": "export views --format jsonl",
+    "snapshot": "snapshot copy.duckdb",
+    "prune": "prune --older-than 30d --dry-run",
+    "healthy": "healthy --config ragpulse.toml",
+    "migrate": "migrate --db ragpulse.duckdb",
+    "remap": "remap --url http://127.0.0.1:4318",
+    "vacuum": "vacuum --db ragpulse.duckdb --dry-run",
+}
+"""One call of each command, below its help."""
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -56,6 +103,11 @@ class _Commands(Mapping[str, click.Command]):
         self._family = {name: family for family, names in _FAMILIES.items() for name in names}
 
     def __getitem__(self, name: str) -> click.Command:
+        command = self._command(name)
+        command.epilog = f"Example: ragpulse {_EXAMPLES.get(name, name)}"
+        return command
+
+    def _command(self, name: str) -> click.Command:
         if name not in self._family:
             from ragpulse_collector.cli.asked import declared
 
@@ -76,13 +128,14 @@ class _Grouped(click.Group):
     """A group of commands whose help has sections."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, with one column of names."""
+        """Write a section for each group, with one column of names and whole summaries."""
         longest = max(map(len, self.commands))
         others = set(self.commands).difference(*_GROUPS.values())
         for title, names in (_GROUPS | {"Look": (*_GROUPS["Look"], *sorted(others))}).items():
             with formatter.section(title):
-                limit = formatter.width - longest - 6
-                formatter.write_dl([(f"{n:{longest}}", self.commands[n].get_short_help_str(limit)) for n in names])
+                formatter.write_dl(
+                    [(f"{name:{longest}}", self.commands[name].get_short_help_str(300)) for name in names]
+                )
 
 
 @click.group(
@@ -98,7 +151,8 @@ def cli() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error is one line with the fix (usage 2, failure 1)."""
     try:
-        outcome = cli.main(list(arguments) if arguments is not None else None, "ragpulse", standalone_mode=False)
+        given, colour = None if arguments is None else list(arguments), False if os.environ.get("NO_COLOR") else None
+        outcome = cli.main(given, "ragpulse", standalone_mode=False, color=colour)
     except click.ClickException as error:
         message = error.format_message()
         print(message if message.startswith("Usage:") else f"ragpulse: {message}", file=sys.stderr)

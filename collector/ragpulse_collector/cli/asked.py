@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ragpulse_collector.cli.options import AGES, Ask, Json, Source, json_option, option, source
+from ragpulse_collector.cli.options import AGES, Ask, Json, Source, option, source, table_options
 from ragpulse_collector.cli.tables import print_json, show
 from ragpulse_collector.interface import Signature, signatures, unknown_parameter
 from ragpulse_collector.refusals import Invalid, Refusal
@@ -23,6 +23,11 @@ class OperationCall(NamedTuple):
     ask: Ask
     address: str
     params: Json
+
+    @property
+    def tz(self) -> str:
+        """The zone in which times are shown."""
+        return str(self.params.get("tz", "UTC"))
 
     def answer(self) -> Json:
         """Ask the operation; a wrong parameter is a usage error."""
@@ -86,7 +91,7 @@ def asks(
                     click.echo(f"--{name.replace('_', '-')} is {text[:1].lower()}{text[1:]}", err=True)
             return function(OperationCall(source.asker(), address, params), **options)
 
-        wrapped = json_option(source(run))
+        wrapped = table_options(source(run))
         for name in reversed([*signature.own, *signature.filters]):
             if name not in (*names, *omit):
                 wrapped = _option(signature, name, presets.get(name))(wrapped)
@@ -121,7 +126,7 @@ def declared(name: str) -> click.Command:
     operation, command = known[name]
 
     def run(answer: Json, asked: OperationCall) -> None:
-        show(name, answer, command.columns, tz=asked.params.get("tz", "UTC"))
+        show(name, answer, command.columns, tz=asked.tz)
 
     run.__name__ = name
     return shows(operation, *command.arguments, **command.presets)(run)

@@ -33,8 +33,9 @@ from ragpulse_collector.cli.options import (
     priced_settings,
     prompts_option,
     range_option,
+    table_options,
 )
-from ragpulse_collector.cli.tables import print_json, report, safe, show_decision, table
+from ragpulse_collector.cli.tables import print_json, report, safe, show, show_decision
 from ragpulse_collector.refusals import nearest
 from ragpulse_collector.words import called
 from ragpulse_evaluators.errors import first_problem
@@ -53,7 +54,7 @@ _seed_option = option("--seed", default=0, help="Of the random choice.")
 @click.command("evaluators")
 @config_option
 @load_option
-@json_option
+@table_options
 def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> None:
     """List the evaluators, those of ragpulse.toml too, with version, needs, scale and cost class."""
     from ragpulse_collector.catalog import Catalog
@@ -63,16 +64,16 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
     if as_json:
         print_json(entries)
         return
-    columns = ("name", "version", "needs", "scale", "cost_class", "description")
     for entry in entries:
         entry["needs"] += ("a judge",) * (entry["cost_class"] not in ("free", "embedding", None))
-    table("evaluators", columns, ([_text(entry[column]) for column in columns] for entry in entries))
+        entry["scale"] = _span(entry["scale"])
+    columns = {"name": "name", "description": "description", "needs": "needs", "scale": "scale", "cost": "cost_class",
+               "version": "version"}  # fmt: skip
+    show("evaluators", {"evaluators": entries}, {"evaluators": columns})
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, dict):
-        return f"{value['lo']:g}..{'' if value['hi'] is None else format(value['hi'], 'g')}"
-    return ", ".join(value) if isinstance(value, list | tuple) else value
+def _span(scale: Any) -> Any:
+    return scale and f"{scale['lo']:g}..{'' if scale['hi'] is None else format(scale['hi'], 'g')}"
 
 
 @click.command()

@@ -29,20 +29,12 @@ from ragpulse_collector.cli.options import (
     Source,
     asking,
     config_path,
-    json_option,
     option,
     refusals,
     source,
+    table_options,
 )
-from ragpulse_collector.cli.tables import (
-    ago,
-    cell,
-    interval,
-    print_json,
-    safe,
-    shown_at,
-    table,
-)
+from ragpulse_collector.cli.tables import ago, cell, print_json, safe, show
 from ragpulse_collector.client import DEFAULT_URL, Client, ClientError
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -62,24 +54,27 @@ def metrics(asked: OperationCall, as_json: bool) -> None:
     for answer in answers:
         for series in answer["series"]:
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
-            rows = [
-                (shown_at(point["t"], asked.params["tz"]), interval(point))
-                for point in series["points"]
-                if point["value"] is not None or point.get("missing")
-            ]
             title = " ".join(filter(None, [called(answer["name"]), *labels]))
-            table(title, ("time", "value"), rows)
+            points = [point for point in series["points"] if point["value"] is not None or point.get("missing")]
+            show("metrics", {title: points}, {title: {"time": "t", "value": "."}}, tz=asked.tz)
 
 
-@click.command()
+_TRACE = {
+    "contexts": {"rank": "rank", "text": "text", "score": "score", "id": "id"},
+    "spans": {"kind": "kind", "name": "name", "latency": "latency_ms", "status": "status", "error": "status_message",
+              "model": "model", "cost": "cost_usd"},
+    "scores": {"evaluator": "evaluator", "score": ".", "explanation": "explanation", "version": "version",
+               "judge": "judge"},
+}  # fmt: skip
+
+
+@click.command("show")
 @click.argument("trace_id")
 @option("--html", type=FILE, help="Write a self-contained, redacted page to this file.")
-@json_option
+@table_options
 @asking
-def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
-    """Show one trace: question, contexts, answer, spans and scores."""
-    from ragpulse_collector.client import TRACE_TABLES
-
+def show_(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
+    """Show one trace: question, answer, errors, contexts, spans and scores."""
     if html:
         Path(html).write_text(ask(f"GET traces/{trace_id}/html", {})["text"], encoding="utf-8")
         click.echo(f"wrote {html}")
@@ -88,19 +83,16 @@ def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    trace = answer["trace"]
-    click.echo(
-        safe(f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {cell(trace['latency_ms'])} ms")
-    )
-    click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
-    for name, columns in TRACE_TABLES.items():
-        table(name, columns, ([_short(column, row[column]) for column in columns] for row in answer[name]))
-
-
-def _short(column: str, value: Any) -> Any:
-    if column == "evaluator":
-        return called(value)
-    return value[:90] if isinstance(value, str) else value
+    trace, errors = answer["trace"], dict.fromkeys(span["status_message"] for span in answer["spans"])
+    lines = [
+        f"{cell(trace['start_time'])}  {trace['service'] or ''}  {trace['name']}  {cell(trace['latency_ms'])} ms\n",
+        f"query     {trace['query'] or '-'}",
+        *(f"error     {text}" for text in errors if text),
+        f"response  {trace['response'] or '-'}\n",
+    ]
+    for line in lines:
+        click.secho(safe(line), fg="red" if line.startswith("error ") else None)
+    show("trace", answer, _TRACE)
 
 
 @click.command()

@@ -29,10 +29,11 @@ from ragpulse_collector.cli.options import (
     priced_settings,
     prompts_option,
     since_option,
+    table_options,
     where_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cost, print_json, report, table
+from ragpulse_collector.cli.tables import agree_to, cost, print_json, report, show
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.judge import JudgePrices
@@ -72,7 +73,7 @@ def add(model: str, revision: str | None, graph: str | None, labels: str | None,
 
 
 @models.command("list")
-@json_option
+@table_options
 def list_(as_json: bool) -> None:
     """List the added models."""
     from ragpulse_evaluators.local.adding import added_models
@@ -91,7 +92,7 @@ def list_(as_json: bool) -> None:
     elif not rows:
         click.echo("no model was added: ragpulse models add ORGANISATION/MODEL")
     else:
-        table("models", list(rows[0]), [list(row.values()) for row in rows])
+        show("models", {"models": rows}, {})
 
 
 @models.command()

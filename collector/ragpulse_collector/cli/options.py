@@ -176,6 +176,23 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
 
 url_option = option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")
 json_option = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
+WIDE, COLUMNS = "ragpulse.wide", "ragpulse.columns"
+"""Where the context of a command has the choices of `table_options`."""
+
+
+def table_options(command: F) -> F:
+    """Add --json, --wide and --columns; tables read the last two from the context of the command."""
+
+    def noted(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+        ctx.meta[f"ragpulse.{parameter.name}"] = value
+
+    chosen = {"metavar": "NAME,...", "help": "Only these columns of the tables, or other fields of the answer."}
+    wide = {"is_flag": True, "help": "Every column, also where the terminal is too narrow."}
+    for name, settings in (("--columns", chosen), ("--wide", wide)):
+        command = option(name, expose_value=False, callback=noted, **settings)(command)
+    return json_option(command)
+
+
 evaluator_option = option("-e", "--evaluator", required=True, help="Evaluator NAME or NAME@VERSION.")
 evaluators_option = option(
     "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."

@@ -27,6 +27,7 @@ from ragpulse_collector.cli.options import (
     prompts_option,
     range_option,
     source,
+    table_options,
     where_option,
     yes_option,
 )
@@ -37,6 +38,7 @@ from ragpulse_collector.cli.tables import (
     interval,
     p_value,
     print_json,
+    show,
     show_decision,
     table,
     watch,
@@ -143,29 +145,23 @@ def _show_result(run: Json) -> None:
     table("", ("", run["run_id"]), [*lines, ("use", use)])
 
 
+_REPLAYS = {
+    "run": "run_id", "evaluator": "evaluator", "status": "status", "ok": "ok", "total": "total", "cost": "cost_usd",
+    "in use": "in_use", "judge": "judge", "version": "version", "created": "created_at",
+}  # fmt: skip
+
+
 @click.command()
 @click.argument("action", type=click.Choice(("list", "show", "use", "set-aside", "delete")), default="list")
 @click.argument("run_id", required=False)
 @yes_option
-@json_option
+@table_options
 @asking
 def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool) -> None:
     """List replays; show the result of one, use its scores from now on, set them aside, or delete it."""
     if action == "list":
         runs = ask("GET replays", {})["replays"]
-        columns = (
-            "run_id",
-            "evaluator",
-            "version",
-            "judge",
-            "status",
-            "ok",
-            "total",
-            "cost_usd",
-            "in_use",
-            "created_at",
-        )
-        print_json(runs) if as_json else table("replays", columns, [[run[name] for name in columns] for run in runs])
+        print_json(runs) if as_json else show("replays", {"replays": runs}, {"replays": _REPLAYS})
         return
     if run_id is None:
         raise click.UsageError("name a replay: `ragpulse replays` lists them")
@@ -179,6 +175,10 @@ def replays(ask: Ask, action: str, run_id: str | None, yes: bool, as_json: bool)
     print_json(run) if as_json else _show_result(run)
 
 
+_STRATA = {"value": "value", "a": "a", "b": "b", "difference": "difference", "verdict": "verdict"}
+_FLIPS = {"question": "query", "a": "a", "b": "b", "trace": "trace_id"}
+
+
 @shows("GET compare", "a", "b")
 def compare(answer: Json, asked: OperationCall) -> None:
     """Compare two sides: difference, interval, test, worst flips.
@@ -186,11 +186,8 @@ def compare(answer: Json, asked: OperationCall) -> None:
     A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
     metadata.KEY:....
     """
-    rows = [
-        (called(answer["a"]["name"]), interval(answer["a"])),
-        (called(answer["b"]["name"]), interval(answer["b"])),
-        ("difference b - a", interval(answer["difference"])),
-    ]
+    sides = {called(answer[side]["name"]): answer[side] for side in ("a", "b")}
+    rows = [(name, interval(side)) for name, side in {**sides, "difference b - a": answer["difference"]}.items()]
     table("", ("side", "estimate"), rows)
     test = answer["test"]
     result = "no test" if test is None else f"{test['name']}, {p_value(test['p'])}"
@@ -201,21 +198,10 @@ def compare(answer: Json, asked: OperationCall) -> None:
     click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {result}")
     if mix := answer.get("mix"):
         click.echo(f"the mix changed: {mix}")
-    if answer["strata"]:
-        table(
-            f"within each {asked.params['by']}",
-            ("value", "a", "b", "difference", "verdict"),
-            (
-                (s["value"], s["a"]["value"], s["b"]["value"], interval(s["difference"]), s["verdict"])
-                for s in answer["strata"]
-            ),
-        )
-    if answer["flips"]:
-        table(
-            "worst flips",
-            ("trace", "query", "a", "b"),
-            ((flip["trace_id"], (flip["query"] or "")[:60], flip["a"], flip["b"]) for flip in answer["flips"][:10]),
-        )
+    within = f"within each {asked.params.get('by')}"
+    lists = {within: answer["strata"], "worst flips": answer["flips"][:10]}
+    columns = {within: _STRATA, "worst flips": _FLIPS}
+    show("compare", lists, {name: columns[name] for name, rows in lists.items() if rows})
 
 
 @click.command()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragpulse_collector import zones
-from ragpulse_collector.cli.options import Ask, Failure, Json, in_ci
+from ragpulse_collector.cli.options import COLUMNS, WIDE, Ask, Failure, Json, in_ci
+from ragpulse_collector.refusals import nearest
 from ragpulse_collector.words import called, level
+from ragpulse_collector.words.figures import NBSP, ms, seconds, size, usd
 
 if TYPE_CHECKING:
     from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
@@ -25,10 +28,15 @@ PIPED_WIDTH = 2000
 """Nothing is cut where no terminal ends the line."""
 ALIGNED = 60
 """Longer values do not widen their column: the next value follows after two blanks."""
+LEAST = 20
+"""A column of texts is at least so wide, on a terminal too."""
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)?")
-TRACE_ID_WIDTH = 32
+_NUMBER = re.compile(r"-|[-<$]*\d[\d,.]*( (%|ms|s|[kMGT]?B))?")
+_FAILED = re.compile(r"(\S+ )?(error|failed|fails|firing|worse)")
+"""What is red on a terminal."""
 QUESTION = 60
 """The beginning of a question that a table shows."""
+GAP = "  "
 
 
 def console() -> Console:
@@ -39,40 +47,66 @@ def console() -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stored: bool = False) -> None:
-    """Print rows: numbers to the right, unknown values as a dash; with `stored`, texts and times as they are stored."""
-    rows = list(rows)
-    numeric = [all(isinstance(row[index], int | float | None) for row in rows) for index in range(len(columns))]
-    show = _as_stored if stored else cell
-    cells = [[show(value) for value in row] for row in rows]
-    if not sys.stdout.isatty():
-        lines = [title] if title else []
-        click.echo("\n".join([*lines, *_aligned([list(columns), *cells], numeric)]))
-        return
-    from rich.markup import escape
-    from rich.table import Table
+    """Print rows: numbers to the right, unknown values as a dash; with `stored`, texts and times as they are stored.
 
-    output = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column, right in zip(columns, numeric, strict=True):
-        width = TRACE_ID_WIDTH if column == "trace" else None
-        justify: Literal["right", "left"] = "right" if right else "left"
-        output.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not right, min_width=width)
-    for row in cells:
-        output.add_row(*map(escape, row))  # span texts are hostile: markup is escaped
-    console().print(output)
+    On a terminal failures are red, texts are cut, and the last columns are left out where they do not fit and the
+    command has --wide.
+    """
+    format_cell = _as_stored if stored else cell
+    lines = [list(columns), *([format_cell(value) for value in row] for row in rows)]
+    right = [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*lines, strict=True)]
+    context = click.get_current_context(silent=True)
+    wide = context.meta.get(WIDE) if context else None
+    fits = sys.stdout.isatty() and not wide
+    widths = _fitted(lines, shutil.get_terminal_size().columns, omit=wide is False) if fits else _aligned(lines)
+    heads, *cells = [[_padded(*one, cut=fits) for one in zip(line, widths, right, strict=False)] for line in lines]
+    printed = [click.style(_joined(heads), bold=True), *(_joined(map(_coloured, row)) for row in cells)]
+    click.echo("\n".join([*filter(None, [title]), *printed]))
+    if omitted := columns[len(widths) :]:
+        click.echo(f"--wide also shows {', '.join(omitted)}", err=True)
 
 
-def _aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> Iterator[str]:
-    """Align columns up to `ALIGNED` characters; nothing is cut, and no line ends in blanks."""
-    widths = [
+def _aligned(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widths of columns up to `ALIGNED` characters."""
+    return [
         max(len(text) for text in column if len(text) <= ALIGNED or column[0] == text)
         for column in zip(*lines, strict=True)
     ]
-    for line in lines:
-        padded = (
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        )
-        yield "  ".join(padded).rstrip()
+
+
+def _fitted(lines: Sequence[Sequence[str]], limit: int, *, omit: bool) -> list[int]:
+    """Return the widths of the columns that fit: the first ones, with `omit`; only texts of several words shrink."""
+    from rich.cells import cell_len
+
+    texts = [*zip(*lines, strict=True)]
+    full = [max(map(cell_len, column)) for column in texts]
+    widths = [min(width, LEAST) if any(" " in text for text in column[1:]) else width
+              for width, column in zip(full, texts, strict=True)]  # fmt: skip
+    while omit and len(widths) > 1 and sum(widths) + len(GAP) * (len(widths) - 1) > limit:
+        widths.pop()
+    spare = limit - sum(widths) - len(GAP) * (len(widths) - 1)
+    for index, width in enumerate(widths):
+        widths[index] = max(1, min(full[index], width + max(0, spare), limit))
+        spare -= widths[index] - width
+    return widths
+
+
+def _padded(text: str, width: int, right: bool, *, cut: bool) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cut and cell_len(text) > width:
+        return set_cell_size(text, width - 1) + "…"
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if right else text + blanks
+
+
+def _coloured(text: str) -> str:
+    stripped = text.strip()
+    return text.replace(stripped, click.style(stripped, fg="red")) if _FAILED.fullmatch(stripped) else text
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return GAP.join(texts).rstrip()
 
 
 def cell(value: Any) -> str:
@@ -84,12 +118,6 @@ def cell(value: Any) -> str:
     if isinstance(value, str) and (time := _TIME.fullmatch(value)):
         return f"{time[1]} {time[2]}{'' if time[3] == ':00' else time[3]} UTC"
     return _as_stored(value)
-
-
-def shown_at(moment: str, tz: str) -> str:
-    """Return a time of an answer as a clock of a zone shows it."""
-    shown = datetime.fromisoformat(moment).astimezone(zones.find(tz))
-    return cell(moment) if tz == "UTC" else f"{shown:%Y-%m-%d %H:%M %Z}"
 
 
 def _as_stored(value: Any) -> str:
@@ -113,13 +141,13 @@ def _fields(content: Json) -> str:
 
 
 def _score(score: Json) -> str:
-    return str(score["status"]) if score["normalized"] is None else format(score["normalized"], ".2f")
+    if score["normalized"] is None:
+        return str(score["status"])
+    return f"{score['normalized']:.2f}{' fails' if score.get('passing') is False else ''}"
 
 
 def measured(name: str, value: Any) -> tuple[str, str]:
     """Return the name and the value of a figure whose name ends in its unit: `uptime_s` is a duration."""
-    from ragpulse_collector.words.figures import NBSP, size
-
     if isinstance(value, bool) or not isinstance(value, int | float):
         return name, cell(value)
     if name.endswith("_s") and not name.endswith("_per_s"):
@@ -131,8 +159,6 @@ def measured(name: str, value: Any) -> tuple[str, str]:
 
 def duration(number: float) -> str:
     """Format seconds: with tenths below ten."""
-    from ragpulse_collector.words.figures import NBSP, seconds
-
     return f"{number:.1f} s" if 0 < number < 10 else seconds(number).replace(NBSP, " ")
 
 
@@ -193,7 +219,10 @@ def show_decision(decision: Json, summary: str | None, *, quiet: bool = False) -
 
 
 def show(title: str, answer: Json, columns: Mapping[str, Mapping[str, str]], *, tz: str = "UTC") -> None:
-    """Print an answer by its fields: the tables and texts of `columns`, else all figures and then all lists."""
+    """Print an answer by its fields: the tables and texts of `columns`, else all figures and then all lists.
+
+    Names of columns and paths of fields may name a field of the answer: `scores.{lead}`. The first columns matter most.
+    """
     lists = {
         name: rows for name, rows in answer.items() if isinstance(rows, list) and rows and isinstance(rows[0], Mapping)
     }
@@ -203,22 +232,77 @@ def show(title: str, answer: Json, columns: Mapping[str, Mapping[str, str]], *, 
             figures = ((name, called(value) if name == "evaluator" else value) for name, value in dotted(rest))
             table(title, ("name", "value"), (measured(name, value) for name, value in figures))
         columns = {name: {key: key for key in rows[0]} for name, rows in lists.items()}
-    for name, fields in columns.items():
-        if fields:
-            table(name, list(fields), ([_field(row, path, tz) for path in fields.values()] for row in answer[name]))
-        elif answer[name]:
+    tables = {
+        name: {called(column.format_map(answer)): path for column, path in fields.items()}
+        for name, fields in columns.items()
+        if fields
+    }
+    for name, fields in _chosen(tables, lists).items():
+        about = f"{name} (times in {tz})" if any(map(_is_time, fields.values())) else name
+        table(
+            about, list(fields), ([_shown(row, path, answer, tz) for path in fields.values()] for row in answer[name])
+        )
+    for name in columns.keys() - tables.keys():
+        if answer[name]:
             click.echo(safe(str(answer[name])))
 
 
-def _field(row: Json, path: str, tz: str) -> Any:
-    """Return what a table shows of a row: a field, or the sum of the known ones of `a+b`, of texts the first."""
-    known = [row[name] for name in path.split("+") if row[name] is not None]
-    if not known or not isinstance(known[0], str):
-        return None if not known else known[0] if len(known) == 1 else sum(known)
-    if path in ("metric", "evaluator"):
-        return called(known[0])
-    text = known[0][:QUESTION] if path.startswith("query") else known[0]
-    return shown_at(text, tz) if path.endswith("_time") else text
+def _chosen(tables: Mapping[str, Mapping[str, str]], lists: Json) -> Mapping[str, Mapping[str, str]]:
+    """Return the columns that --columns names, in its order; other names are fields of the rows."""
+    context = click.get_current_context(silent=True)
+    asked = context.meta.get(COLUMNS) if context else None
+    if not asked:
+        return tables
+    names = [name.strip() for name in asked.split(",")]
+    known = {table: {key: key for key in lists.get(table, [{}])[0]} | dict(fields) for table, fields in tables.items()}
+    possible = {name for fields in known.values() for name in fields}
+    if lists and (unknown := [name for name in names if name not in possible]):
+        titles = ", ".join({name: None for fields in tables.values() for name in fields if name})
+        other = nearest(unknown[0], possible) or f": {titles}, or a field that --json shows"
+        raise click.UsageError(f"--columns: {unknown[0]!r} is no column{other}")
+    found = {table: {name: fields[name] for name in names if name in fields} for table, fields in known.items()}
+    return {table: fields for table, fields in found.items() if fields}
+
+
+def _is_time(path: str) -> bool:
+    return path == "t" or path.endswith(("_time", "_at"))
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {"_ms": ms, "_usd": usd, "_s": seconds}
+"""By the end of a field's name."""
+
+
+def _shown(row: Json, path: str, answer: Json, tz: str) -> Any:
+    """Return what a table shows of a row: a field below others, the row itself for `.`, the sum of known ones `a+b`.
+
+    Of texts `a+b` is the first. A yes is the name of its field, which is as empty without it.
+    """
+    known = [value for one in path.split("+") if (value := _field(row, one, answer)) is not None]
+    name, value = path.rpartition(".")[2], known[0] if known else None
+    if isinstance(value, bool):
+        return name.replace("_", " ") if value else ""
+    if isinstance(value, int | float):
+        number = value if len(known) == 1 else sum(known)
+        return next((show(number).replace(NBSP, " ") for end, show in _FORMATS.items() if name.endswith(end)), number)
+    if isinstance(value, Mapping) and "normalized" in value:
+        return _score(value)
+    if isinstance(value, Mapping) and "value" in value:
+        return interval(value if path == "." else {**value, "n": None, "words": None})
+    if not isinstance(value, str):
+        return value
+    if name in ("metric", "evaluator"):
+        return called(value)
+    if _is_time(name):
+        shown = datetime.fromisoformat(value).astimezone(zones.find(tz))
+        return f"{shown:%b %d %H:%M}" if sys.stdout.isatty() else f"{shown:%Y-%m-%d %H:%M}"
+    return value[:QUESTION] if path.startswith("query") else value
+
+
+def _field(row: Json, path: str, answer: Json) -> Any:
+    value: Any = row
+    for part in filter(None, path.split(".")):
+        value = value.get(part.format_map(answer)) if isinstance(value, Mapping) else None
+    return value
 
 
 def report(title: str, content: Json, *, as_json: bool) -> None:

@@ -8,14 +8,19 @@ import click
 
 from ragpulse_collector.cli.asked import OperationCall, asks, shows
 from ragpulse_collector.cli.options import Json, option
-from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
+from ragpulse_collector.cli.tables import cell, print_json, safe, show
+
+_TOPICS = {
+    "topic": "name", "": "worse", "n": "n", "share": "share", "unanswered": "unanswered", "{evaluator}": "quality",
+    "id": "topic_id", "question": "question",
+}  # fmt: skip
 
 
 @option("--rename", nargs=2, metavar="ID NAME", help="Name a topic, here and in its traces.")
 @option("--fit", is_flag=True, help="Find topics again, in the background of the collector.")
 @asks("GET topics", limit=20)
 def topics(asked: OperationCall, rename: tuple[str, str] | None, fit: bool, as_json: bool) -> None:
-    """List what users ask, the topics with the most answers lost first; `!` marks those that surely fail more often."""
+    """List what users ask, the topics with the most answers lost first; `worse` surely fail more often."""
     if rename and (note := asked.ask(f"PUT topics/{rename[0]}", {"name": rename[1]})["note"]):
         click.echo(safe(note), err=True)
     if fit:
@@ -23,13 +28,8 @@ def topics(asked: OperationCall, rename: tuple[str, str] | None, fit: bool, as_j
     answer = asked.answer()
     if as_json:
         return print_json(answer)
-    columns = ("id", "", "topic", "n", "share", "unanswered", answer["evaluator"], "question")
-    rows = [
-        (one["topic_id"], "!" if one["worse"] else "", one["name"], one["n"],
-         *(interval({**(one[key] or {}), "n": None}) for key in ("share", "unanswered", "quality")), one["question"])
-        for one in answer["topics"]
-    ]  # fmt: skip
-    table(f"topics ({answer['n']:,} questions)", columns, rows)
+    title = f"topics ({answer['n']:,} questions)"
+    show("topics", {**answer, title: answer["topics"]}, {title: _TOPICS})
     moves = ((word, answer[word]) for word in ("appeared", "vanished", "grew"))
     notes = [f"{word}: {', '.join(names)}" for word, names in moves if names]
     state = [*filter(None, [answer["problem"], answer["running"] and "a fit runs"])]
@@ -39,13 +39,13 @@ def topics(asked: OperationCall, rename: tuple[str, str] | None, fit: bool, as_j
 
 
 @shows("GET digest")
-def digest(answer: Json, _: OperationCall) -> None:
+def digest(answer: Json, asked: OperationCall) -> None:
     """Show the last week: what changed, what failed, what was not measured."""
     click.echo("\n".join(map(safe, answer["lines"])))
     if answer["worst"] and not answer["quiet"]:
         lead = answer["overview"]["lead"]
-        rows = ((one["scores"][lead]["normalized"], one["trace_id"], one["query"]) for one in answer["worst"])
-        table("worst answers", ("score", "trace", "question"), rows)
+        columns = {lead: f"scores.{lead}", "question": "query+name", "trace": "trace_id"}
+        show("digest", {"worst answers": answer["worst"]}, {"worst answers": columns}, tz=asked.tz)
 
 
 @option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")

@@ -16,7 +16,7 @@ from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, Monito
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.store.protocol import Clock
 
-_COLUMNS = {"name": "name", "metric": "metric", "condition": "condition", "state": "state", "now": "text"}
+_COLUMNS = {"name": "name", "metric": "metric", "state": "state", "condition": "condition", "now": "text"}
 
 
 @operation("GET monitors", command=Command("monitors", columns={"monitors": _COLUMNS, "expected": {}}))

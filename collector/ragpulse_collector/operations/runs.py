@@ -77,8 +77,8 @@ class RunList:
 
 
 _COLUMNS = {
-    "run": "run_id", "evaluators": "evaluators", "purpose": "purpose", "state": "state", "done": "done",
-    "total": "total", "eta, s": "eta_s", "cost, USD": "cost_usd", "cap": "max_usd", "since": "created_at",
+    "run": "run_id", "evaluators": "evaluators", "state": "state", "done": "done", "total": "total",
+    "eta": "eta_s", "cost": "cost_usd", "purpose": "purpose", "cap": "max_usd", "since": "created_at",
 }  # fmt: skip
 
 

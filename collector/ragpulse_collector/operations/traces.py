@@ -69,10 +69,13 @@ class TracePage:
     """The traces on all pages."""
     judged_by: str | None
     """The evaluator by which answers fail and are the worst, where it matters here; null: any."""
+    lead: str
+    """The evaluator whose score is shown first: the one asked for, else the one that leads."""
 
 
-_COLUMNS = {"time": "start_time", "trace": "trace_id", "query": "query+name", "latency ms": "latency_ms",
-            "tokens": "input_tokens+output_tokens", "cost": "cost_usd", "scores": "scores"}  # fmt: skip
+_COLUMNS = {"time": "start_time", "question": "query+name", "{lead}": "scores.{lead}", "latency": "latency_ms",
+            "cost": "cost_usd", "": "error", "trace": "trace_id", "tokens": "input_tokens+output_tokens",
+            "scores": "scores"}  # fmt: skip
 _WORST = "The answers with the lowest scores of an evaluator (default: the one that leads), worst first."
 
 
@@ -117,6 +120,7 @@ def trace_list(store: Store, lead: Lead, /, params: TraceList) -> TracePage:
         facets=facets(store, relation, matching) if params.facets else None,
         total=total if params.total else None,
         judged_by=judge,
+        lead=judge or lead(),
     )
 
 
