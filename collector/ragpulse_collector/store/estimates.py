@@ -133,11 +133,17 @@ _BOUNDS = """
 """The interval: none, Student's, or Wilson's."""
 
 
+BY_CLASS = (
+    "sum(ww * (n / w * wy + 1) / (n + 2)) AS class_wwy, sum(ww * (n / w * wyy + 1) / (n + 2)) AS class_wwyy,"
+    " min(nullif(n, 0)) AS class_n"
+)
+"""`class_wwy`, `class_wwyy` and `class_n` of `statistics.Moments`, from the sums of each class of pi."""
+
+
 def by_class(source: str, keys: str) -> str:
-    """Return the query for `class_wwy`, `class_wwyy` and `class_n` of `statistics.Moments`, one row per `keys`."""
+    """Return the query for BY_CLASS, one row per `keys`."""
     return f"""
-            SELECT {keys}, sum(ww * (n / w * wy + 1) / (n + 2)) AS class_wwy,
-                   sum(ww * (n / w * wyy + 1) / (n + 2)) AS class_wwyy, min(n) AS class_n
+            SELECT {keys}, {BY_CLASS}
             FROM (SELECT {keys}, floor(log2(1 / pi)) AS class, count(y) AS n, sum(1 / pi) AS w,
                          sum((1 / pi) * (1 / pi)) AS ww, sum(y * (1 / pi)) AS wy, sum(y * (y * (1 / pi))) AS wyy
                   FROM {source} WHERE y IS NOT NULL GROUP BY {keys}, class)

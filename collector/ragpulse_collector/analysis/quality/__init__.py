@@ -21,7 +21,7 @@ from ragpulse_collector.analysis.quality.buckets import (
 )
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER, by_class
+from ragpulse_collector.store.estimates import BY_CLASS, CLUSTER
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.scores import MEASURES, feedback_name, measured, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
@@ -42,20 +42,34 @@ __all__ = [
 ]
 
 
-_PLAIN = (
-    "count(*), count(*) FILTER (source = 'online'), min(CASE WHEN source = 'online' THEN request_time END),"
-    " max(request_time),"
-    " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
-    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0),"
-    f" coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0), count(*) FILTER ({UNCLEAR}), max(identified),"
-    " count(*) FILTER (passing), count(passing),"
-    " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
-    " min(y) AS low, max(y) AS high, count(*) FILTER (y > 0 AND y < 1) AS between"
-)
-"""Sums over the verdicts of one status: the fields of `_Part`, and the moments that do not depend on users."""
+_PLAIN = {
+    "verdicts": ("sum", "count(*)"),
+    "online": ("sum", "count(*) FILTER (source = 'online')"),
+    "began": ("min", "min(CASE WHEN source = 'online' THEN request_time END)"),
+    "ended": ("max", "max(request_time)"),
+    "weight": ("sum", "sum(1 / pi)"),
+    "passed": ("sum", "coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0)"),
+    "called": ("sum", "coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0)"),
+    "unclear": ("sum", f"coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0)"),
+    "n_unclear": ("sum", f"count(*) FILTER ({UNCLEAR})"),
+    "identified": ("max", "max(identified)"),
+    "n_passed": ("sum", "count(*) FILTER (passing)"),
+    "n_called": ("sum", "count(passing)"),
+    "n": ("sum", "count(y)"),
+    "w": ("sum", "sum(CASE WHEN y IS NOT NULL THEN 1 / pi END)"),
+    "wy": ("sum", "sum(y * (1 / pi))"),
+    "wyy": ("sum", "sum(y * (y * (1 / pi)))"),
+    "ww": ("sum", "sum(CASE WHEN y IS NOT NULL THEN (1 / pi) * (1 / pi) END)"),
+    "heaviest": ("max", "1 / min(CASE WHEN y IS NOT NULL THEN pi END)"),
+    "low": ("min", "min(y)"),
+    "high": ("max", "max(y)"),
+    "between": ("sum", "count(*) FILTER (y > 0 AND y < 1)"),
+}
+"""Sums over the verdicts of one status and class of pi, and how sums are joined; first the fields of `_Part`."""
+_JOINED = ", ".join(f"{how}({name}) AS {name}" for name, (how, _) in _PLAIN.items())
 _BY_USER = (
-    "count(w) AS clusters, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww, sum(w * w) AS w2, sum(w * wy) AS ws,"
-    " sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means, sum(ww / w) AS own, max(w) AS largest"
+    "count(w) AS clusters, sum(w * w) AS w2, sum(w * wy) AS ws, sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means,"
+    " sum(ww / w) AS own, max(w) AS largest"
 )
 _MOMENTS = (
     "n, clusters, w, wy, wyy, ww, w2, ws, s2, means, own, heaviest, largest, low, high, between, class_wwy,"
@@ -134,6 +148,10 @@ def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str
                    label, identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
                    hash({line}) AS whole, hash({line}, t{group_sql}) AS line
             FROM ({sample}) WHERE pi IS NOT NULL),
+        parts AS MATERIALIZED (
+            SELECT {line}, t{group_sql}, whole, line, floor(log2(1 / pi)) AS class,
+                   {", ".join(f"{sql} AS {name}" for name, (_, sql) in _PLAIN.items())}
+            FROM verdicts GROUP BY ALL),
         users AS MATERIALIZED (
             SELECT line, whole, cluster, sum(1 / pi) AS w, sum(y * (1 / pi)) AS wy, sum((1 / pi) * (1 / pi)) AS ww
             FROM verdicts WHERE y IS NOT NULL GROUP BY line, whole, cluster)"""
@@ -141,15 +159,14 @@ def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str
 
 def _summed(key: str, place_columns: tuple[str, ...]) -> str:
     """Return the query for the sums of each line; `whole` lines join the users of all buckets."""
-    users = "users"
+    users, head = "users", f"evaluator, {', '.join(place_columns)}, version, judge, status, {key}"
     if key == "whole":
         users = "(SELECT whole, cluster, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww FROM users GROUP BY whole, cluster)"
-    head = f"evaluator, {', '.join(place_columns)}, version, judge, status"
+    parts = f"SELECT {head}, class, {_JOINED} FROM parts GROUP BY ALL"
     return f"""
-        SELECT p.* EXCLUDE ({key}, n, wyy, heaviest, low, high, between), {_MOMENTS}
-        FROM (SELECT {head}, {_PLAIN}, any_value({key}) AS {key} FROM verdicts GROUP BY ALL) p
-        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}
-        LEFT JOIN ({by_class("verdicts", key)}) c ON c.{key} = p.{key}"""
+        SELECT p.* EXCLUDE ({key}, {", ".join([*_PLAIN][12:])}, class_wwy, class_wwyy, class_n), {_MOMENTS}
+        FROM (SELECT * EXCLUDE (class, {", ".join(_PLAIN)}), {_JOINED}, {BY_CLASS} FROM ({parts}) GROUP BY ALL) p
+        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}"""
 
 
 def _buckets(
