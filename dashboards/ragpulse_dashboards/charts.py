@@ -219,6 +219,11 @@ class Chart:
         complete = [row for row in measured if not self._part(row.epoch)]
         return max(complete or measured, key=lambda row: (row.epoch, row.point.n), default=None)
 
+    @property
+    def n(self) -> int:
+        """The answers behind the chart's metric."""
+        return sum(line.n for line in self.lines if line.metric == self.metric)
+
     @cached_property
     def rows(self) -> Sequence[ChartRow]:
         """Table rows of all lines, newest first."""

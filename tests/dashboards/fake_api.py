@@ -154,6 +154,18 @@ class FakeApi(FakeTopics):
             **self.runs,
         }
 
+    def get_runs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Two runs of one evaluator."""
+        shown = {
+            "purpose": "live",
+            "population": {"of": "future"},
+            "order": "arrival",
+            "state": "done",
+            "cost_usd": 0.0,
+        }
+        ids = () if self.empty else ("rule:offline", "20261121")
+        return {"runs": [{**shown, "run_id": one, "evaluators": ["groundedness"], "result": None} for one in ids]}
+
     def get_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One run of each outcome."""
         return {

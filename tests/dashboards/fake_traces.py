@@ -134,6 +134,7 @@ class FakeTraces:
             "next": str(offset + limit) if len(rows) > offset + limit else None,
             "newest": "0",
             "judged_by": params.get("evaluator") or ("groundedness" if params.get("failing") else None),
+            "lead": params.get("evaluator") or self.lead,
             "total": len(rows) if params.get("total") else None,
             "facets": None,
         }

@@ -59,15 +59,16 @@ Find = Callable[[ET.Element], str]
 """Finds the text with a number on a page."""
 
 
-def cell(table: str, row: str, column: str) -> Find:
-    """The cell of a table by its label, and the beginnings of its row's and its column's head."""
+def cell(table: str, row: str, column: str, *, tip: bool = False) -> Find:
+    """The cell of a table by its label, and the beginnings of its row's and its column's head; or its tooltip."""
 
     def find(page: ET.Element) -> str:
         (region,) = [one for one in page.iter() if one.get("aria-label") == table]
         heads = [words(head) for head in region.findall(".//thead/tr/th")]
         index = next(number for number, head in enumerate(heads) if head.startswith(column))
         rows = (line for line in region.findall(".//tbody/tr") if any(words(one).startswith(row) for one in line))
-        return words(list(next(rows))[index])
+        found = list(next(rows))[index]
+        return found.get("title", "") if tip else words(found)
 
     return find
 
@@ -83,14 +84,15 @@ def fact(name: str) -> Find:
 
 
 def card(title: str, *, last: bool = False) -> Find:
-    """The figure of a chart: of the range, or of its last bucket."""
+    """The figure of a chart: of the range, or of its last bucket, which may be in the tooltip."""
 
     def find(page: ET.Element) -> str:
         (figure,) = [
             one for one in page.iter("figure") if (head := one.find(".//h3")) is not None and words(head) == title
         ]
-        shown = [words(one) for one in figure.iter("p") if "now" in one.get("class", "").split()]
-        return shown[-1].removeprefix("last bucket ") if last else shown[0]
+        (shown,) = [one for one in figure.iter("p") if "now" in one.get("class", "").split()]
+        texts = [words(shown), shown.get("title", "")]
+        return next(text for text in texts if text.startswith("last bucket ")) if last else texts[0]
 
     return find
 
@@ -99,7 +101,8 @@ def said(pattern: str) -> Find:
     """What a pattern captures of the text of the page."""
 
     def find(page: ET.Element) -> str:
-        found = re.search(pattern, words(page))
+        tips = [one.get("title", "") for one in page.iter("p")]
+        found = re.search(pattern, " ".join([words(page), *tips]))
         assert found, f"{pattern} is not in {words(page)[:3000]}"
         return found[1]
 
@@ -243,7 +246,7 @@ ROWS: list[tuple[str, Find, str]] = [
      f"SELECT count(*) FROM {G} WHERE label = 'unclear'"),
     (f"/traces?{RANGE}&sort=slow", cell("Traces", "", "Latency"), f"SELECT max(latency_ms) FROM {T}"),
     (f"/traces?{RANGE}&sort=expensive", cell("Traces", "", "Cost"), f"SELECT max(cost_usd) FROM {T}"),
-    (f"/traces?{RANGE}&sort=long", cell("Traces", "", "Tokens"), f"SELECT max(input_tokens + output_tokens) FROM {T}"),
+    (f"/traces?{RANGE}&sort=long&columns=tokens", cell("Traces", "", "Tokens"), f"SELECT max(input_tokens + output_tokens) FROM {T}"),
     (f"/facets?for=/traces&{RANGE}", said(r"shop (\d+)"), f"SELECT count(*) FROM {T} WHERE service = 'shop'"),
     (f"/facets?for=/traces&{RANGE}", said(r"sonnet (\d+)"), f"SELECT count(*) FROM {T} WHERE model = 'sonnet'"),
     (f"/traces/{TRACE}", said(r"Tokens (\d+) in"), f"SELECT input_tokens FROM {T} WHERE trace_id = '{TRACE}'"),
@@ -268,11 +271,11 @@ ROWS: list[tuple[str, Find, str]] = [
      f"SELECT sum(w) FROM {BOTH} WHERE supported IS NULL OR answered = 0"),
     (f"/documents?{RANGE}", cell("Documents table", "doc9", "Retrieved"),
      f"SELECT sum(w) FROM {T} WHERE trace_id IN (SELECT trace_id FROM contexts WHERE id = 'doc9')"),
-    (f"/documents?{RANGE}", cell("Documents table", "doc9", "Questions"),
+    (f"/documents?{RANGE}", cell("Documents table", "doc9", "Retrieved", tip=True),
      f"SELECT count(DISTINCT query) FROM {T} WHERE trace_id IN (SELECT trace_id FROM contexts WHERE id = 'doc9')"),
     (f"/documents?{RANGE}", cell("Documents table", "doc9", "Quality with it"),
      f"SELECT sum(normalized * w) / sum(w) FROM {WITH_DOCUMENT}"),
-    (f"/documents?{RANGE}", cell("Documents table", "doc9", "n"), f"SELECT count(*) FROM {WITH_DOCUMENT}"),
+    (f"/documents?{RANGE}", cell("Documents table", "doc9", "Quality with it", tip=True), f"SELECT count(*) FROM {WITH_DOCUMENT}"),
     (f"/documents?{RANGE}", cell("Documents table", "doc9", "Without"),
      f"SELECT sum(normalized * w) / sum(w) FROM {G} WHERE trace_id NOT IN (SELECT trace_id FROM {WITH_DOCUMENT})"),
     # topics

@@ -54,9 +54,29 @@ def test_evaluators_in_use_stand_apart() -> None:
     used, others = client().get("/evaluators").text.split("Other evaluators</h2>")
     assert "evaluator=groundedness&amp;outcome=scored&amp;evaluated_from=-24h" in used
     assert "1,204" in used
+    used, _ = used.split("Rules</h2>")
     assert "exact_match" not in used.split("In use")[1]
+    runs = used.partition("Runs</abbr>")[2].partition('href="/traces?evaluator=groundedness')[2]
+    assert '<td class="num wide-only">2</td>' in runs
     assert "exact_match" in others
     assert "1,204" not in others
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "gone", "nothing"),
+    [
+        ("/evaluators?find=MATCH", "exact_match", "1,204", "None in use has “MATCH”"),
+        ("/settings?find=retention", "retention_days", "max_body_mb", ""),
+        ("/settings?find=xyzzy", "As a file", "retention_days", "No setting has “xyzzy”"),
+        ("/documents?find=NO-SUCH", "Documents by", "doc1", "No document with “NO-SUCH”"),
+    ],
+)
+def test_lists_are_searched(path: str, found: str, gone: str, nothing: str) -> None:
+    """In names, values and texts, whatever the case; a search without a hit says what it looked for."""
+    text = text_of(client().get(path).text.partition("As a file")[0] + "As a file")
+    assert found in text
+    assert gone not in text
+    assert nothing in text
 
 
 def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:

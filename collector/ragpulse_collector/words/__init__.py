@@ -66,5 +66,5 @@ def basis(
         of_asked = f" · {answers}" if total > n else ""
         answers = f"{passed[0]} of {passed[1]} passed{unclear}{of_asked}"
     kind = users_are or "users"
-    whose = "taken as independent" if users is None else f"{users:,} {kind[:-1] if users == 1 else kind}"
+    whose = "without user ids" if users is None else f"{users:,} {kind[:-1] if users == 1 else kind}"
     return f"{answers} · {whose}"

@@ -165,7 +165,7 @@ def rests_on(measured: Any, eligible: Any = None) -> str:
     missing = _number(_field(measured, "missing"))
     answers = basis(round(n), asked=total, passed=passed, users=users, users_are=users_are)
     if users is None and _number(_field(measured, "lo")) is None:
-        answers = answers.removesuffix(" · taken as independent")
+        answers = answers.removesuffix(" · without user ids")
     return " · ".join(filter(None, (answers, f"{count(missing)} missing" if missing else "")))
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.attribution import FailureAttribution, FailureCell
-from ragpulse_collector.analysis.why.documents import RatedDocuments
+from ragpulse_collector.analysis.why.documents import RatedDocument, RatedDocuments
 from ragpulse_dashboards.site import Site, read_view
 
 __all__ = ["routes"]
@@ -26,6 +26,8 @@ SORTS: Final = (
     ("unused", "least used"),
     ("stale", "old and harmful"),
 )
+SHOWN, MOST, SEARCHED = 20, 100, 1000
+"""Documents at first, on demand, and those that a search looks through: the first ones of the order."""
 CAUSES: Final = (
     ("good", "good answer"),
     ("retrieval", "retrieval: contexts insufficient"),
@@ -38,17 +40,20 @@ CAUSES: Final = (
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return the page."""
-    return [site.page("/documents", documents, reads=("evaluator", "sort"))]
+    return [site.page("/documents", documents, reads=("evaluator", "find", "most", "sort"))]
 
 
 async def documents(site: Site, request: Request) -> Response:
     """Show failure attribution over time, then the documents."""
     view, query = read_view(request), request.query_params
-    own = {name: query[name] for name in ("evaluator", "sort") if query.get(name)}
+    own = {name: query[name] for name in ("evaluator", "find", "sort") if query.get(name)}
+    find, most = own.get("find", "").lower(), MOST if query.get("most") else SHOWN
+    asked = {**view.params(), **own, "limit": SEARCHED if find else most}
+    asked.pop("find", None)
     answer: RatedDocuments
     attribution: FailureAttribution
     answer, attribution = await asyncio.gather(
-        site.api("GET documents", {**view.params(), **own}),
+        site.api("GET documents", asked),
         site.api("GET blame", {**view.params(), **({"group_by": list(view.group_by)} if view.group_by else {})}),
     )
     cells = attribution.cells
@@ -58,12 +63,19 @@ async def documents(site: Site, request: Request) -> Response:
         "sorts": SORTS,
         "causes": CAUSES,
         "answer": answer,
+        "documents": [one for one in answer.documents if find in " ".join(filter(None, _texts(one))).lower()][:most],
+        "find": own.get("find", ""),
+        "more": not find and most < answer.total,
         "faithful": attribution.evaluators.faithful,
         "cells": [(cell, ByCause.of([cell])) for cell in cells],
         "columns": _columns(cells),
         "total": ByCause.of(cells) if cells else None,
     }
     return site.render(request, "documents.html", context)
+
+
+def _texts(document: RatedDocument) -> tuple[str | None, ...]:
+    return document.id, document.source, document.text
 
 
 @dataclass(frozen=True)

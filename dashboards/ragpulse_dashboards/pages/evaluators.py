@@ -1,6 +1,7 @@
 """`/evaluators`: the evaluators with rate, cost and agreement with people; the rules; judge drift."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from starlette.routing import BaseRoute
 from ragpulse_collector.evaluation.drift import Watched
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.operations.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
+from ragpulse_collector.operations.runs import RunList
 from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
@@ -20,6 +22,12 @@ __all__ = ["routes"]
 
 FREE: Final = ("free", "embedding")
 """Cost classes without a judge: the same answer always gets the same score."""
+GROUPS: Final = (
+    ("Free, in this process", ("free", None)),
+    ("With embeddings", ("embedding",)),
+    ("Ask a judge", ("1 call", "k calls")),
+)
+"""Evaluators by their cost class."""
 DRIFT: Final = {"freeze": "POST drift/anchors", "run": "POST drift/run"}
 STRATA: Final = 3
 """Rows of the form for a new rule."""
@@ -28,7 +36,7 @@ STRATA: Final = 3
 def routes(site: Site) -> list[BaseRoute]:
     """Return registry and rules, the editor, its cost preview, and their forms."""
     return [
-        site.page("/evaluators", evaluators, reads=("done",)),
+        site.page("/evaluators", evaluators, reads=("done", "find")),
         site.page("/drift/{action}", check_drift, post=True),
         site.page("/judge/check", check_judge, post=True),
         site.page("/rules/new", edit, reads=("name", "evaluators")),
@@ -41,26 +49,31 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def evaluators(site: Site, request: Request) -> Response:
-    """List rules, then the evaluators in use with their figures, then all others."""
+    """List the evaluators in use with their figures, then rules, then all others by what they cost."""
     answer: EvaluatorList
     rules: RuleList
     drift: Watched
     judge: JudgeChecks
-    operations = ("GET evaluators", "GET rules", "GET drift", "GET judge/checks")
-    answer, rules, drift, judge = await asyncio.gather(*(site.api(operation, {}) for operation in operations))
-    registry = sorted(answer.evaluators, key=lambda evaluator: evaluator.name)
+    runs: RunList
+    operations = ("GET evaluators", "GET rules", "GET drift", "GET judge/checks", "GET runs")
+    answer, rules, drift, judge, runs = await asyncio.gather(*(site.api(operation, {}) for operation in operations))
+    find = request.query_params.get("find", "").strip()
+    every = sorted(answer.evaluators, key=lambda evaluator: evaluator.name)
+    registry = [one for one in every if find.lower() in f"{one.name} {one.description}".lower()]
+    used = [one for one in registry if one.online or one.stats_24h]
+    others = [one for one in registry if one not in used]
     watched = {report.evaluator for report in drift.watched}
     context = {
-        "used": [evaluator for evaluator in registry if evaluator.online or evaluator.stats_24h],
-        "others": [evaluator for evaluator in registry if not (evaluator.online or evaluator.stats_24h)],
+        "find": find,
+        "used": used,
+        "groups": [(name, [one for one in others if one.cost_class in classes]) for name, classes in GROUPS],
+        "runs": Counter(name.partition("@")[0] for run in runs.runs for name in run.evaluators),
         "rules": rules.rules,
         "judge": judge,
         "done": request.query_params.get("done", ""),
         "drift": drift,
         "judged": [
-            evaluator.name
-            for evaluator in registry
-            if evaluator.cost_class not in FREE and evaluator.name not in watched
+            evaluator.name for evaluator in every if evaluator.cost_class not in FREE and evaluator.name not in watched
         ],
     }
     return site.render(request, "evaluators.html", context)

@@ -91,13 +91,14 @@ def _all_url(view: View, point: Mapping[str, str]) -> str:
 async def worst(site: Site, request: Request) -> Response:
     """Show the worst answers of an evaluator, each with its worst sentence and document, and their common cause."""
     view, evaluator = read_view(request), segment(request.query_params.get("evaluator", ""))
-    since = view.params() | {"from": request.query_params.get("since") or view.start}
-    listed: TracePage
-    explained: Explanation
-    listed, explained = await asyncio.gather(
-        site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": 10 * WORST}),
-        site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
+    changed = request.query_params.get("since")
+    since = view.params() | {"from": changed or view.start}
+    listed: TracePage = await site.api(
+        "GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": 10 * WORST}
     )
+    explained: Explanation | None = None
+    if changed:
+        explained = await site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True})
     once: dict[str, ScoredTrace] = {}  # a question that many ask stands for them all
     for row in listed.traces:
         once.setdefault(row.query or row.trace_id, row)
@@ -107,7 +108,7 @@ async def worst(site: Site, request: Request) -> Response:
     )
     lifted = [
         row
-        for row in explained.attributes
+        for row in (explained.attributes if explained else ())
         if row.attribute == "document" and row.selected.share >= 2 * row.baseline.share
     ]
     cause = max(lifted, key=lambda row: row.selected.share - row.baseline.share, default=None)
@@ -117,7 +118,7 @@ async def worst(site: Site, request: Request) -> Response:
         "evaluator": evaluator,
         "answers": [_worst_sentence(row, detail, common) for row, detail in zip(rows, details, strict=True)],
         "cause": cause,
-        "n_bad": explained.n_selected,
+        "n_bad": explained.n_selected if explained else 0,
         "since": since["from"],
     }
     return site.render(request, "worst.html", context)

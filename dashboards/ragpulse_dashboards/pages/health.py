@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.api.health import CollectorStatus, Evaluations
-from ragpulse_collector.api.shown_settings import ShownSettings
+from ragpulse_collector.api.shown_settings import ShownSettings, ShownTable, ShownValue
 from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.words.figures import count, counted, seconds
 from ragpulse_dashboards.site import Site
@@ -22,7 +22,7 @@ SLOW_DISK_S: Final = 10
 
 def routes(site: Site) -> list[BaseRoute]:
     """Return both pages."""
-    return [site.page("/health", health), site.page("/settings", settings)]
+    return [site.page("/health", health), site.page("/settings", settings, reads=("changed", "find"))]
 
 
 async def health(site: Site, request: Request) -> Response:
@@ -36,7 +36,17 @@ async def settings(site: Site, request: Request) -> Response:
     shown: ShownSettings
     judge: JudgeChecks
     shown, judge = await asyncio.gather(site.api("GET settings", {}), site.api("GET judge/checks", {}))
-    return site.render(request, "settings.html", {"shown": shown, "judge": judge})
+    find, changed = request.query_params.get("find", "").strip(), request.query_params.get("changed") == "true"
+    tables = [(table, [one for one in table.values if _is_shown(table, one, find.lower(), changed)])
+              for table in shown.tables]  # fmt: skip
+    context = {"shown": shown, "judge": judge, "find": find, "changed": changed}
+    return site.render(request, "settings.html", {**context, "tables": [each for each in tables if each[1]]})
+
+
+def _is_shown(table: ShownTable, value: ShownValue, find: str, changed: bool) -> bool:
+    """Whether a value is listed: one that is given, or has a default of its own; of a search its name or text."""
+    given = value.origin or (not changed and (not table.title or value.value not in ("", "[]", "{}")))
+    return bool(given) and find in f"{table.table} {value.key} {value.value}".lower()
 
 
 def _problems(status: "CollectorStatus") -> list[str]:

@@ -84,7 +84,7 @@ class _Figures:
     quality: Sequence[Chart] = ()
     coverage: Chart | None = None
     lead: Chart | None = None
-    """The metric that changed, large: the quality that leads, else the surest."""
+    """Large: the metric that changed, the quality that leads first, else the surest; without a change the former."""
     groups: Sequence[_GroupRow] = ()
     """One row for each group."""
     width: str
@@ -105,13 +105,15 @@ async def overview(site: Site, request: Request) -> Response:
     answer = figures.overview
     if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
+    fallen = decline(answer)
     context = {
         **vars(figures),
         "statements": headline(
             figures.view, answer, figures.targets, request.state.monitors, complete=figures.complete
         ),
         "steady": steady_facts(figures.view, answer, figures.targets),
-        "decline": decline(answer),
+        "decline": fallen,
+        "worst": fallen.metric.removeprefix("quality:") if fallen else _rated(answer),
         "extra": {"corrected": "true"} if corrected else {},
         "age_s": _age(answer),
         "max_age": max_age,
@@ -121,6 +123,11 @@ async def overview(site: Site, request: Request) -> Response:
         "same_url": "/?" + request.url.include_query_params(width=figures.width, **{"from": figures.view.start}).query,
     }
     return site.render(request, "overview.html", context)
+
+
+def _rated(answer: RangeSummary) -> str | None:
+    """Return the evaluator that leads, where it has scored an answer."""
+    return next((row.evaluator for row in answer.quality if row.evaluator == answer.lead and row.n), None)
 
 
 def _max_age(site: Site, request: Request) -> float:
@@ -181,7 +188,7 @@ async def _read(
     targets = watched.targets
     since = {shift.metric: shift.t for shift in answer.changes}
     changes = sorted(answer.changes, key=lambda shift: shift.metric != f"quality:{answer.lead}")
-    lead = _lead(view, changes, metrics, targets, corrected=corrected)
+    lead = _lead(view, changes, metrics, targets, leading=answer.lead, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
 
     def finished(charts: Sequence[Chart]) -> list[Chart]:
@@ -245,14 +252,16 @@ def _lead(
     metrics: Mapping[str, MetricSeries],
     targets: Sequence[TargetState],
     *,
+    leading: str,
     corrected: bool,
 ) -> Chart | None:
-    """Return the chart of the first change with the level before it."""
+    """Return the chart of the first change with the level before it, else that of the evaluator that leads."""
     shift = next((shift for shift in changes if shift.metric in metrics), None)
-    if shift is None or view.group_by:
+    metric = shift.metric if shift else f"quality:{leading}"
+    if view.group_by or metric not in metrics:
         return None
-    chart = _chart("lead", shift.metric, metrics, targets, corrected=corrected)
-    return replace(chart, level=shift.before.value, tall=True)
+    chart = _chart("lead", metric, metrics, targets, corrected=corrected)
+    return replace(chart, level=shift.before.value if shift else None, tall=True)
 
 
 def _told(chart: Chart, since: Mapping[str, datetime], metrics: Mapping[str, MetricSeries]) -> Chart:

@@ -24,7 +24,7 @@ SORTS: Final = {
 }  # fmt: skip
 """The orders of each column, of the first and of the second click."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
-DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost")
+DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "cost")
 OWNERS: Final = {"user": "user_id", "session": "session_id"}
 OUTCOMES: Final = {"uncovered": "left out of every rule"}
 """Words for outcomes whose name in the API is not plain."""
@@ -87,7 +87,7 @@ async def traces(site: Site, request: Request) -> Response:
         "page": page,
         "owners": owners,
         "longer": None if page.traces or live or own.get("cursor") else await site.longer_range(view, own),
-        "evaluators": _evaluators(page.traces, own.get("evaluator")),
+        "evaluators": _evaluators(page.traces, own.get("evaluator"), page.lead),
     }
     return site.render(request, "traces.html", context)
 
@@ -117,11 +117,15 @@ async def facets(site: Site, request: Request) -> Response:
     return site.render(request, "facets.html", context)
 
 
-def _evaluators(rows: Sequence["ScoredTrace"], first: str | None) -> list[str]:
+def _evaluators(rows: Sequence["ScoredTrace"], *first: str | None) -> list[str]:
     """Return the evaluators of these rows: `first`, then those that pass or fail an answer."""
     scores = [(name, score) for row in rows for name, score in row.scores.items()]
     judging = {name for name, score in scores if score.passing is not None}
-    return sorted(dict(scores), key=lambda name: (name != first, name not in judging, name))
+    order = [name for name in first if name]
+    return sorted(
+        dict(scores),
+        key=lambda name: (order.index(name) if name in order else len(order), name not in judging, name),
+    )
 
 
 async def as_csv(site: Site, request: Request) -> Response:
@@ -130,7 +134,7 @@ async def as_csv(site: Site, request: Request) -> Response:
     first: TracePage = await site.api("GET traces", params)
     registry = await site.api("GET evaluators", {})
     used = {item.name for item in registry.evaluators if item.online or item.stats_24h}
-    names = sorted(used | set(_evaluators(first.traces, None)))
+    names = sorted(used | set(_evaluators(first.traces)))
     headers = {**SECURITY_HEADERS, "Content-Disposition": 'attachment; filename="traces.csv"'}
     return StreamingResponse(_csv_pages(site, params, first, names), media_type="text/csv", headers=headers)
 

@@ -66,7 +66,7 @@ def test_an_interval_is_written_by_one_rule(value: float, lo: float, hi: float, 
     [
         (("user_id", "session_id"), [1.0] * 10 + [0.0] * 2, " · 10 of 12 passed · 12 users"),
         (("session_id",), [1.0] * 10 + [0.0] * 2, " · 10 of 12 passed · 12 sessions"),
-        ((), [1.0] * 12, " · 12 of 12 passed · taken as independent"),
+        ((), [1.0] * 12, " · 12 of 12 passed · without user ids"),
         (("session_id",), [1.0] * 35 + [0.0] * 5, "0.88 (0.74-0.95) · 40 answers · 40 sessions"),
         (("user_id",), [1.0] * 29 + [0.0], " · 30 answers · 30 users"),
     ],

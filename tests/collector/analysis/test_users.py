@@ -87,9 +87,9 @@ def test_without_ids_the_words_say_that_answers_are_taken_as_independent(store: 
     traffic(store, known=False)
     (headline,) = ask(store, "overview", DAY)["quality"]
     assert headline["users"] is None
-    assert "taken as independent" in headline["words"]
+    assert "without user ids" in headline["words"]
     told = ask(store, "compare", {**DAY, "a": "service:s0", "b": "service:s1"})
-    assert "taken as independent" in told["a"]["words"]
+    assert "without user ids" in told["a"]["words"]
 
 
 def test_a_user_who_asks_in_many_buckets_is_one(store: EmbeddedStore) -> None:
@@ -180,7 +180,7 @@ def test_missing_answers_decide_in_every_bucket(
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
 
 
-@pytest.mark.parametrize(("known", "whose"), [(True, "58 users"), (False, "taken as independent")])
+@pytest.mark.parametrize(("known", "whose"), [(True, "58 users"), (False, "without user ids")])
 def test_the_line_above_a_chart_says_what_it_rests_on(store: EmbeddedStore, known: bool, whose: str) -> None:
     """The same figures as the estimator's words, read from the page; corrected by labels, too."""
     units = Units(store)

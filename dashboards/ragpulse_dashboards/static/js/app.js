@@ -70,7 +70,8 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.closest("[data-submit-on-change]")) event.target.form.requestSubmit();
+  const { form } = event.target;
+  if (event.target.closest("[data-submit-on-change]") && form.checkValidity()) form.requestSubmit();
 });
 
 /** Show what needs scripts; load a box in a menu or below a chart when it is opened, any other box after the page. */
