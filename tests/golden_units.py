@@ -259,7 +259,8 @@ def outputs(folder: Path, name: str) -> dict[str, str]:
     now = [START + timedelta(minutes=5)]
     price = Prices(_PRICES) if name == "generated" else None  # fixtures name models of the table
     store = EmbeddedStore(path, decode=decode, clock=lambda: now[0], price=price)
-    sampler = Sampler(store, lambda: RULES, session_quiet_s=30.0, refuses=lambda text: text.startswith("I cannot"))
+    refused = lambda texts: [text.startswith("I cannot") for text in texts]  # noqa: E731
+    sampler = Sampler(store, lambda: RULES, session_quiet_s=30.0, refused=refused)
     late = []
     try:
         for body, is_late in SOURCES[name]():

@@ -4,7 +4,8 @@
        ▲ │                                                     │
        │ └── judge: gate, budget, cache ◀── questions (JSON) ──┘
 
-The child is started with the first case, restarted after it ended, and killed beyond the time limit.
+The child is started with the first case, restarted after it ended, and killed beyond the time limit. `Checks` gives
+batches of cases to such a child, for our own evaluators that never wait.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -27,13 +28,17 @@ from pydantic import BaseModel
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
 from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, Evaluator
-from ragpulse_evaluators.isolated_child import Message, Source, framed
+from ragpulse_evaluators.isolated_child import CHECKED, Check, Message, Source, checked, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
 from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 _REMEMBERED = 20
 """Cases over which the mean CPU time is smoothed."""
+_AT_ONCE = 256
+"""Cases of one request to the process of the checks: whoever asks in between waits a part of a second."""
+_CHECKS_S = 120.0
+"""For such a request: the process gives way to all others."""
 _START_S = 120.0
 """For the start of a child with the imports of the user's file."""
 _CHILD = (
@@ -172,6 +177,62 @@ class Isolated(AskingEvaluator):
             return {"error": (type(error).__name__, str(error), getattr(error, "retriable", False))}
         calls.extend(answers)
         return {"calls": [call.model_dump(mode="json") for call in answers]}
+
+
+class Checks:
+    """Scores batches with evaluators that never wait: in a process of their own, else in a thread of this one.
+
+    A batch that ends the process is cut in halves, until the case that does it is alone and gets the error.
+    """
+
+    def __init__(self, *, own_process: bool = False) -> None:
+        limits = ProcessLimits(time_s=_CHECKS_S, processes=1)
+        setup = pickle.dumps({"limits": asdict(limits)})
+        self.own_process = own_process
+        self._children = _Children(setup, limits, CpuPace(None)) if own_process else None
+        self._ended = 0.0
+        self.names: set[str] = set()
+        """The evaluators that scored."""
+        self.mean_s: float | None = None
+        """Seconds of a case while others wait, the last ones above all."""
+
+    async def score(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
+        """Return the milliseconds and the result of each case, in order."""
+        found: list[tuple[float, EvaluationResult]] = []
+        for first in range(0, len(works), _AT_ONCE):
+            some, began = works[first : first + _AT_ONCE], time.monotonic()
+            found += await self._scored(some)
+            self._note(some, began)
+        return found
+
+    async def _scored(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
+        try:
+            request = None if self._children is None else pickle.dumps(list(works))
+        except (pickle.PicklingError, AttributeError, TypeError):  # an evaluator with parameters that cannot go there
+            request = None
+        if self._children is None or request is None:
+            return await asyncio.to_thread(checked, works)
+        try:
+            return CHECKED.validate_json(await self._children.ask(request, _no_judge))
+        except EvaluatorStopped as error:
+            if len(works) > 1:
+                half = len(works) // 2
+                return [*await self._scored(works[:half]), *await self._scored(works[half:])]
+            ((evaluator, case),) = works
+            return [(0.0, EvaluationResult.of(evaluator, case=case, status="error", explanation=str(error)))]
+
+    def _note(self, works: Sequence[Check], began: float) -> None:
+        """What runs beside this batch, or before it, is not counted twice."""
+        now = time.monotonic()
+        each, self._ended = (now - max(began, self._ended)) / len(works), now
+        fresh = len(works) / (len(works) + _AT_ONCE)
+        self.mean_s = each if self.mean_s is None else self.mean_s + (each - self.mean_s) * fresh
+        self.names.update(evaluator.name for evaluator, _ in works)
+
+    async def aclose(self) -> None:
+        """End the process; the next batch starts a new one."""
+        if self._children is not None:
+            await self._children.aclose()
 
 
 def _facts(judge: Judge) -> Message:

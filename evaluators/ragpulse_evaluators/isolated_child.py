@@ -3,6 +3,8 @@
 frame = length (8 bytes, big-endian) and payload
 requests (pickle): the setup, then cases, and between them the replies of the judge
 replies (JSON): `failure` of the setup; then `result`, or a `question` for the judge with its `number`
+
+Without a `source` in the setup requests are batches of cases, each with one of our evaluators that never waits.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NoReturn, Self, cast
+
+from pydantic import TypeAdapter
 
 from ragpulse_evaluators import errors
 from ragpulse_evaluators.case import Case
@@ -32,6 +38,9 @@ from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 Message = dict[str, Any]
+Check = tuple[Evaluator, Case]
+"""An evaluator that never waits (`immediate`), and a case for it."""
+CHECKED = TypeAdapter(list[tuple[float, EvaluationResult]])
 Source = tuple[str, str]
 """("file", path) or ("module", name): where the evaluator is loaded from."""
 _GRACE_S = 5.0
@@ -53,7 +62,7 @@ class _Link:
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         self.setup: Message = self._receive()
-        self.cases: queue.SimpleQueue[tuple[Case, Message | None] | None] = queue.SimpleQueue()
+        self.cases: queue.SimpleQueue[tuple[Case, Message | None] | list[Check]] = queue.SimpleQueue()
         self._numbers, self._writing = count(), threading.Lock()
         self._pending: dict[int, Future[Message]] = {}
         threading.Thread(target=self._sort, daemon=True).start()
@@ -83,14 +92,16 @@ class _Link:
         return pickle.loads(payload) if payload else None
 
     def _sort(self) -> None:
-        while (request := self._receive()) is not None:
-            if isinstance(request, tuple):
-                self.cases.put(request)
-            elif (reply := self._pending.get(request["number"])) and reply.set_running_or_notify_cancel():
-                reply.set_result(request)
-        self.cases.put(None)
-        if self._pending:
-            os._exit(0)  # the parent is gone: nobody answers
+        try:
+            while (request := self._receive()) is not None:
+                if isinstance(request, (tuple, list)):
+                    self.cases.put(request)
+                elif (reply := self._pending.get(request["number"])) and reply.set_running_or_notify_cancel():
+                    reply.set_result(request)
+        except Exception:  # noqa: BLE001 - the boundary: a request that cannot be read ends the process, with its reason
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(0)  # the parent is gone, whatever runs here: nobody reads its result
 
 
 class RelayedJudge(BaseJudge):
@@ -146,7 +157,10 @@ def _judge_error(name: str, text: str, retriable: bool) -> errors.JudgeError:
 def main() -> None:
     """Score cases in this process until the parent closes the pipe."""
     link = _Link()
-    _restrict(link.setup["limits"]["memory_mb"])
+    checks = "source" not in link.setup
+    _restrict(link.setup["limits"]["memory_mb"], nice=10 if checks else 5)
+    if checks:
+        _check(link)
     judge = RelayedJudge(link)
     try:
         evaluator = _load(link.setup, judge)
@@ -155,13 +169,34 @@ def main() -> None:
         return
     link.send(failure=None)
     with asyncio.Runner() as runner:
-        while (request := link.cases.get()) is not None:
-            case, facts = request
+        while True:
+            case, facts = cast("tuple[Case, Message | None]", link.cases.get())
             if facts is not None:
                 judge.facts.update(facts)
                 evaluator.judge = judge
             if not _score(link, runner, evaluator, case):
                 return  # what filled the memory may still be held; the next case gets a new process
+
+
+def _check(link: _Link) -> NoReturn:
+    link.send(failure=None)
+    while True:
+        works = cast("list[Check]", link.cases.get())
+        _end_in(link.setup["limits"]["time_s"] + _GRACE_S)
+        began_s = time.process_time()
+        found = CHECKED.dump_json(checked(works), fallback=str).decode()
+        _end_in(0)
+        link.send(result=found, ends=False, cpu_s=time.process_time() - began_s)
+
+
+def checked(works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
+    """Score cases one after the other; returns the milliseconds and the result of each."""
+    found = []
+    for evaluator, case in works:
+        began = time.perf_counter()
+        result = evaluator.at_once(case)
+        found.append(((time.perf_counter() - began) * 1000.0, result))
+    return found
 
 
 def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
@@ -177,7 +212,7 @@ def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case
     return not full
 
 
-def _restrict(memory_mb: int) -> None:
+def _restrict(memory_mb: int, *, nice: int) -> None:
     """Limit the memory, let the collector go first, and leave the end to the parent (a signal may go to the group)."""
     faulthandler.enable()
     for name in ("SIGINT", "SIGTERM"):
@@ -186,7 +221,7 @@ def _restrict(memory_mb: int) -> None:
         return
     import resource
 
-    os.nice(5)
+    os.nice(nice)
     with suppress(ValueError, OSError):  # a system that does not know this limit, or sets a lower one
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb * 2**20, memory_mb * 2**20))
 

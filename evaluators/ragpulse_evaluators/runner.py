@@ -89,11 +89,6 @@ class Work:
         assert self.case is not None, "work without a case says itself what its result is"
         return await self.evaluator(self.case)
 
-    def at_once(self) -> EvaluationResult:
-        """The same without an event loop, where the evaluator is `immediate`."""
-        assert self.case is not None, "work without a case says itself what its result is"
-        return self.evaluator.at_once(self.case)
-
 
 Some = TypeVar("Some", bound=Work)
 Some_contra = TypeVar("Some_contra", bound=Work, contravariant=True)
@@ -219,16 +214,16 @@ class Engine(Generic[Some]):
 
     async def run(
         self,
-        source: Iterable[Some] | AsyncIterable[Some],
+        source: Iterable[Value] | AsyncIterable[Value],
         at_once: int,
-        do: Callable[[Some], Awaitable[object]] | None = None,
+        do: Callable[[Value], Awaitable[object]] | None = None,
     ) -> None:
-        """Take work from the source as soon as there is room for it; ends with the source.
+        """Take work, or batches of it, from the source as soon as there is room; ends with the source.
 
-        After a stop no more is taken, what runs has `last_s` to end, and then it is cancelled. `do` (default: `finish`)
-        brings one piece of work to its end.
+        `do` brings what was taken to its end (default: `finish`). After a stop no more is taken, what runs has
+        `last_s` to end, and then it is cancelled.
         """
-        works, turn, do = _each(source), asyncio.Lock(), do or self.finish
+        works, turn, do = _each(source), asyncio.Lock(), do or cast("Callable[[Value], Awaitable[object]]", self.finish)
 
         async def take_and_do() -> None:
             while not self.stopping.is_set():
@@ -307,14 +302,7 @@ class Engine(Generic[Some]):
         return nullcontext() if self.each is None else self._slots.setdefault(evaluator, asyncio.Semaphore(self.each))
 
 
-def attempt_at_once(work: Some) -> Attempt[Some]:
-    """One attempt of an `immediate` evaluator in the calling thread: no purse, no time limit, no task."""
-    started = time.perf_counter()
-    result = work.at_once()
-    return Attempt(work, work.attempts.start, result, (time.perf_counter() - started) * 1000.0)
-
-
-async def _each(source: Iterable[Some] | AsyncIterable[Some]) -> AsyncIterator[Some]:
+async def _each(source: Iterable[Value] | AsyncIterable[Value]) -> AsyncIterator[Value]:
     if isinstance(source, AsyncIterable):
         async for work in source:
             yield work

@@ -38,14 +38,16 @@ class Collector:
         *,
         loads: Iterable[str] = (),
         default_grpc_port: int | None = None,
+        own_process: bool = False,
     ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
-        `default_grpc_port` is for settings without one; if it is in use, there is no OTLP/gRPC.
+        `default_grpc_port` is for settings without one; if it is in use, there is no OTLP/gRPC. `own_process` says
+        where checks run that the settings leave open.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._default_grpc_port = tuple(loads), default_grpc_port
+        self._loads, self._default_grpc_port, self._own_process = tuple(loads), default_grpc_port, own_process
         options = settings.collector
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
@@ -87,8 +89,8 @@ class Collector:
             self.settings,
             prices=self._prices,
             counters=self.counters,
-            waiting=lambda: self._starting.waiting,
             loads=self._loads,
+            own_process=self._own_process,
         )
 
     def start(self, *, listen: bool = True) -> None:

@@ -39,7 +39,8 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     os.umask(0o077)  # the file holds people's questions: no other user of this computer may read it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C library logs what is raised as well
     grpc_port = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
-    collector = Collector(settings, loads=loads, default_grpc_port=grpc_port)
+    beside = (os.cpu_count() or 1) > 1  # on a single core a process of their own would only take turns with this one
+    collector = Collector(settings, loads=loads, default_grpc_port=grpc_port, own_process=beside)
     ready = threading.Event()
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, partial(_on_hangup, collector, load, ready, os.isatty(0)))
@@ -108,6 +109,7 @@ def _greeting(collector: Collector) -> list[str]:
         f"  stored in {shown_db(options.db)}, for {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules(collector)}",
+        f"  checks run in a {'process' if collector.components.checks.own_process else 'thread'} of their own",
         *_changes(collector.components),
         f"  leaves this computer: {_leaving(settings, collector.components.unpriced)}",
     ]

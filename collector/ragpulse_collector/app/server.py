@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ragpulse_collector.api.http import MEDIA_TYPE, problem
@@ -35,8 +35,6 @@ class StartingApp:
         self._rest = rest
         self.changes = 0
         """Requests that may have changed something."""
-        self.waiting = 0
-        """Requests whose answer has not started."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or wait and pass on."""
@@ -45,23 +43,7 @@ class StartingApp:
             return await _ALIVE(scope, receive, send)
         if not self._rest.done():
             await asyncio.shield(asyncio.wrap_future(self._rest))
-        await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, counted until the answer starts: a stream goes on for hours."""
-        started = False
-
-        async def start(message: Message) -> None:
-            nonlocal started
-            self.waiting -= not started
-            started = True
-            await send(message)
-
-        self.waiting += 1
-        try:
-            await self._rest.result()(scope, receive, start)
-        finally:
-            self.waiting -= not started
+        await self._rest.result()(scope, receive, send)
 
 
 HEAD_WITHIN_S = 10.0

@@ -25,7 +25,7 @@ from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.conventions.redaction import masking
-from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
+from ragpulse_collector.evaluation import DriftWatch, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, RecordedCalls
 from ragpulse_collector.evaluation.judge_checking import JudgeChecker
@@ -46,6 +46,7 @@ from ragpulse_collector.store.retention import prune, prune_service, prune_to_si
 from ragpulse_collector.topics.live import check_topics
 from ragpulse_collector.topics.refitting import Refits
 from ragpulse_evaluators import Judge
+from ragpulse_evaluators.isolated import Checks
 from ragpulse_evaluators.judges.protocol import model_of
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 
@@ -70,17 +71,17 @@ class Components:
         *,
         prices: Prices,
         counters: Counters,
-        waiting: Callable[[], int] = int,
         loads: Iterable[str] = (),
+        own_process: bool = False,
     ) -> None:
         """Raises SettingsError for an evaluator or a rule that cannot run here.
 
-        Evaluation slows down for `waiting` requests and for bodies of the backlog.
+        `own_process` says where checks run that the settings leave open.
         """
         self.store, self.started_with, self.prices, self._counters = store, settings, prices, counters
         self.settings = settings
         """Those in force: a reload replaces them."""
-        self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
+        self.checks = Checks(own_process=settings.evaluators.own_process(own_process))
         self._gate = self._new_gate()
         self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
         self.catalog = Catalog(settings, loads=loads, priced=self._price.priced, wrap=self._recorded, isolate=True)
@@ -139,7 +140,7 @@ class Components:
             pi_scale=self.pacer.pi_scale,
             acceptance=self.started_with.feedback.acceptance,
             scales=self.started_with.feedback.scale,
-            refuses=_refuses,
+            refused=self.worker.refused,
             topics=self.refits.assigner,
         )
 
@@ -152,7 +153,7 @@ class Components:
             self.catalog.resolve,
             self._ledger,
             gate=self._gate,
-            throttle=Throttle(busy=self._busy),
+            checks=self.checks,
             poll_s=POLL_S[options.on_a_lake],
             skew=SKEW[options.on_a_lake],
             running_jobs=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
@@ -439,13 +440,6 @@ def retention_cutoff(now: datetime, *, days: float, whole_days: bool) -> datetim
     """Return the time before which requests are too old; `whole_days`: a midnight, where a file holds one day."""
     cutoff = now - timedelta(days=days)
     return cutoff.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else cutoff
-
-
-def _refuses(response: str) -> bool:
-    """Whether a response declines to answer; the phrases are loaded with the first one."""
-    from ragpulse_evaluators.grounding.refusal import find_refusal
-
-    return find_refusal(response) is not None
 
 
 def _lease(db: str) -> Lease | None:

@@ -10,7 +10,6 @@ from ragpulse_collector.evaluation.client_replay import ClientReplays
 from ragpulse_collector.evaluation.drift import DriftWatch
 from ragpulse_collector.evaluation.jobs import Job, Resolve, pending
 from ragpulse_collector.evaluation.judge import RecordedCalls
-from ragpulse_collector.evaluation.scores import Throttle
 from ragpulse_collector.evaluation.worker import Worker
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "Job",
     "RecordedCalls",
     "Resolve",
-    "Throttle",
     "Worker",
     "pending",
 ]

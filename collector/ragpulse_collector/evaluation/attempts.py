@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -13,12 +13,13 @@ from pathlib import Path
 
 from ragpulse_collector.evaluation.batcher import commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservations
-from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop
+from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, missing_span
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.errors import BudgetExceeded
+from ragpulse_evaluators.isolated import Checks
 from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import CASE_S, Attempt, Engine, Retry, gate_of
 
@@ -47,6 +48,7 @@ class JobRunner:
     store: Store
     ledger: Ledger
     gate: Gate
+    checks: Checks
     _: KW_ONLY
     options: AttemptOptions
     running: RunningJobs
@@ -65,16 +67,51 @@ class JobRunner:
             each=_UNJUDGED_CONCURRENCY,
             noted=lambda work: self.running.entry(work.job.job_id) if work.counts_crashes else nullcontext(),
         )
-        self._outbox = outbox(self.ledger)
+        self._outbox, self._checked = outbox(self.ledger), set[str]()
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._logged: set[str] = set()
         self._refusals: defaultdict[Gate, int] = defaultdict(int)
 
+    async def check(self, works: Sequence[Work]) -> bool:
+        """Run a batch of jobs whose evaluators never wait, and store it in one commit.
+
+        Returns whether some are to be read again: those with an error, and of equal jobs all but one.
+        """
+        ready = [work for work in works if not await self._is_outdated(work)]
+        new = {work.key: work for work in ready if not work.is_scored and work.key not in self._checked}
+        self._checked |= new.keys()
+        try:
+            # The checks of one case follow one another: what they read of it they share.
+            asked = sorted((work for work in new.values() if work.case), key=lambda work: work.job.unit.trace_id)
+            scored = await self.checks.score([(work.evaluator, work.case) for work in asked if work.case])
+            found = {work.key: one for work, one in zip(asked, scored, strict=True)}
+            now, verdicts = self.clock(), []
+            for work in ready:
+                if work.is_scored:
+                    verdicts.append(Verdict(job=work.job, score_key=work.key, created_at=now, result=None))
+                elif new.get(work.key) is work:
+                    elapsed_ms, result = found.get(work.key) or (0.0, missing_span(work.evaluator))
+                    verdicts.append(Verdict.of(Attempt(work, work.attempts.start, result, elapsed_ms), now))
+                    if verdicts[-1].dead:
+                        self._log_failure(work, result)
+            await commit(self.store, lambda tx: append_verdicts(tx, self.ledger, verdicts))
+        finally:
+            self._checked -= new.keys()
+        for verdict in verdicts:
+            self.counts["reused" if verdict.result is None else verdict.result.status] += 1
+        return sum(verdict.final or verdict.dead for verdict in verdicts) < len(ready)
+
+    async def _is_outdated(self, work: Work) -> bool:
+        """Whether a replay asked for another version than the present one; that ends it."""
+        if work.run is None or work.evaluator.version == work.run.version:
+            return False
+        reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
+        await self._end_run(work.run.run_id, "failed", reason)
+        return True
+
     async def __call__(self, work: Work) -> None:
         """Run the job; the result of an equal job that runs or has finished is reused."""
-        if work.run is not None and work.evaluator.version != work.run.version:
-            reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-            await self._end_run(work.run.run_id, "failed", reason)
+        if await self._is_outdated(work):
             return
         equal_job = self._keys.get(work.key)
         if work.is_scored or (equal_job is not None and await equal_job):

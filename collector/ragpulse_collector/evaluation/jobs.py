@@ -255,20 +255,14 @@ class Work(EngineWork):
         """Score the case once; without the span there is nothing to score."""
         return missing_span(self.evaluator) if self.case is None else await self.evaluator(self.case)
 
-    def at_once(self) -> EvaluationResult:
-        """The same without an event loop."""
-        return missing_span(self.evaluator) if self.case is None else self.evaluator.at_once(self.case)
-
 
 def missing_span(evaluator: Evaluator) -> EvaluationResult:
     """Return the result of a job whose span is not stored any more."""
     return EvaluationResult.of(evaluator, status="skipped", explanation="missing: the stored span")
 
 
-def prepare(
-    store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]], *, pause: Callable[[], None] = lambda: None
-) -> list[Work]:
-    """Build the cases of many jobs with few reads; `pause` is called between them."""
+def prepare(store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> list[Work]:
+    """Build the cases of many jobs with few reads."""
     claims, keys = list(jobs), ScoreKeys()
     datasets = {run.spec.dataset for _, run, _ in claims if run and run.spec.dataset}
     frozen = {name: frozen_cases(store, name) for name in datasets}
@@ -277,7 +271,6 @@ def prepare(
     cases = cases_of(store, units, judged=judged, stepped=any("trace" in each.needs for _, _, each in claims))
     works = []
     for job, run, evaluator in claims:
-        pause()
         if run is not None and run.spec.dataset:
             fields = frozen[run.spec.dataset].get((job.unit.trace_id, job.unit.span_id))
             case, key = None if fields is None else Case.model_validate(fields), job.job_id  # no other run shares it
@@ -317,8 +310,6 @@ class Lane:
     batch: int
     """Jobs whose cases are built with one set of reads."""
     claimed: deque[Job] = field(default_factory=deque)
-    ready: deque[Work] = field(default_factory=deque)
-    """Claimed jobs with their case."""
     streams: set[str] = field(default_factory=set)
     """The streams whose jobs belong here."""
     more: bool = True

@@ -1,14 +1,10 @@
-"""Stores results as scores; results that arrive during one commit are stored by the next.
-
-Jobs of evaluators that never wait are scored here, in batches: one set of reads, one thread, one commit.
-"""
+"""Stores results as scores; results that arrive during one commit are stored by the next."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import TypeAdapter
@@ -17,7 +13,6 @@ from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work
 from ragpulse_collector.store import Transaction
-from ragpulse_collector.store.protocol import Clock
 from ragpulse_collector.store.queries.forgotten import forgotten_traces
 from ragpulse_collector.store.queries.jobs import (
     MAX_ATTEMPTS,
@@ -27,7 +22,7 @@ from ragpulse_collector.store.queries.jobs import (
     remove_calls,
 )
 from ragpulse_evaluators import EvaluationResult, JudgeCall
-from ragpulse_evaluators.runner import Attempt, attempt_at_once
+from ragpulse_evaluators.runner import Attempt
 
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
@@ -169,65 +164,3 @@ def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]
     ledger.settle_interrupted(
         tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead]
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Throttle:
-    """Slows background work down while requests wait.
-
-    Python runs one thread at a time, so requests wait for a slice of work. Work gets at least `share` of a core, so
-    that evaluation continues in a collector that is never idle.
-    """
-
-    busy: Callable[[], bool] = lambda: False
-    """Whether a request waits now; called once a slice, in any thread."""
-    share: float = 0.15
-    """Share of a core, in CPU time, while a request waits."""
-    slice_s: float = 0.005
-    """CPU seconds of work between two checks."""
-    spent: Callable[[], float] = time.thread_time
-    """Returns the CPU seconds of the working thread."""
-    sleep: Callable[[float], object] = time.sleep
-
-    def start(self) -> Callable[[], None]:
-        """Start to work in this thread; call the returned function between small pieces of work: it may sleep."""
-        start = self.spent()
-
-        def rest() -> None:
-            nonlocal start
-            worked = self.spent() - start
-            if worked < self.slice_s:
-                return
-            if self.busy():
-                self.sleep(worked * (1.0 / self.share - 1.0))
-            start = self.spent()
-
-        return rest
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """The outcome of a batch; jobs in neither list stay pending."""
-
-    verdicts: list[Verdict] = field(default_factory=list)
-    unfinished: list[Work] = field(default_factory=list)
-    """Jobs that need another attempt, or whose replay asked for another version."""
-
-
-def score_at_once(works: Iterable[Work], clock: Clock, pause: Callable[[], None]) -> BatchOutcome:
-    """Score jobs whose evaluators never wait, in the calling thread; equal verdicts are made once."""
-    scored, scored_keys = BatchOutcome(), set[str]()
-    for work in works:
-        pause()
-        if work.run is not None and work.run.version != work.evaluator.version:
-            scored.unfinished.append(work)
-        elif work.is_scored or work.key in scored_keys:
-            scored.verdicts.append(Verdict(job=work.job, score_key=work.key, created_at=clock(), result=None))
-        else:
-            verdict = Verdict.of(attempt_at_once(work), clock())
-            if verdict.final:
-                scored_keys.add(work.key)
-                scored.verdicts.append(verdict)
-            else:
-                scored.unfinished.append(work)
-    return scored

@@ -13,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
-from ragpulse_collector.evaluation.batcher import commit
 from ragpulse_collector.evaluation.budget import Ledger
 from ragpulse_collector.evaluation.jobs import (
     LONG_AGO,
@@ -30,20 +28,22 @@ from ragpulse_collector.evaluation.jobs import (
     pending,
     prepare,
 )
-from ragpulse_collector.evaluation.scores import BatchOutcome, Throttle, append_verdicts, score_at_once
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
-from ragpulse_evaluators import Evaluator
-from ragpulse_evaluators.isolated import Isolated
+from ragpulse_evaluators import Case, Evaluator, get_evaluator
+from ragpulse_evaluators.isolated import Checks, Isolated
+from ragpulse_evaluators.isolated_child import checked
 from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import LAST_S, gate_of
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
 """The most judged jobs in one batch: jobs of a batch share reads and commits."""
-_IMMEDIATE = 1024
+_CHECKED = 1024
 """Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
+_CHECKED_BATCHES = 2
+"""Such batches at once: the cases of one are read, or its results stored, while another is scored."""
 _OWN = 64
 """Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own lane."""
 _FETCH = 8192
@@ -58,9 +58,9 @@ class Worker:
     """Evaluates pending jobs in a thread of its own until `stop`.
 
     Call `wake` when jobs were added; a poll finds other new jobs. A judge passes its own gate with each request; one
-    without (an evaluator's own) holds `gate` for the whole case. Evaluators without a judge run beside them. Evaluators
-    that never wait run in one thread that `throttle` slows down. A job may become visible `skew` later than its
-    `created_at`: minutes later if other processes write to the store.
+    without (an evaluator's own) holds `gate` for the whole case. Evaluators without a judge run beside them, those that
+    never wait in batches, by `checks`. A job may become visible `skew` later than its `created_at`: minutes later if
+    other processes write to the store.
     """
 
     store: Store
@@ -69,7 +69,7 @@ class Worker:
     _: KW_ONLY
     gate: Gate = field(default_factory=lambda: Gate(4))
     options: AttemptOptions = field(default_factory=AttemptOptions)
-    throttle: Throttle = field(default_factory=Throttle)
+    checks: Checks = field(default_factory=Checks)
     poll_s: float = 1.0
     skew: timedelta = timedelta(minutes=10)
     clock: Clock = utc_now
@@ -155,6 +155,7 @@ class Worker:
             self.store,
             self.ledger,
             self.gate,
+            self.checks,
             options=self.options,
             running=self._noted,
             clock=self.clock,
@@ -167,7 +168,7 @@ class Worker:
         while not self.stopping:
             await self._turn()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(self._evaluators.close_idle(), return_exceptions=True)
+        await asyncio.gather(self._evaluators.close_idle(), self.checks.aclose(), return_exceptions=True)
         self._noted.clear()  # a cancelled job is no crash
 
     async def _count_interrupted(self) -> None:
@@ -248,7 +249,7 @@ class Worker:
     def _lane_of(self, evaluator: Evaluator) -> Lane:
         """Return the lane of an evaluator: of all that never wait, of all with one gate, or its own."""
         if evaluator.immediate:
-            return self._lane("immediate", Lane(at_once=1, batch=_IMMEDIATE))
+            return self._lane("checks", Lane(at_once=_CHECKED_BATCHES, batch=_CHECKED))
         if evaluator.judge is None or isinstance(evaluator, Isolated):
             return self._lane(evaluator, Lane(at_once=_OWN, batch=_OWN))
         gate = gate_of(evaluator) or self.gate
@@ -259,8 +260,12 @@ class Worker:
         """Return the lane under a key; a new one starts to run."""
         lane = self._lanes_of.setdefault(key, new)
         if lane is new:
-            run = self._score_batches(lane) if key == "immediate" else self._run_lane(lane)
-            task = asyncio.create_task(run)
+            run = self._runner.engine.run
+            task = asyncio.create_task(
+                run(self._batches(lane), lane.at_once, self._check)
+                if key == "checks"
+                else run(self._works(lane), lane.at_once, self._run_job)
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return lane
@@ -279,16 +284,14 @@ class Worker:
         """Whether the job belongs to no replay or to a running one."""
         return job.run_id is None or job.run_id in self._running
 
-    async def _run_lane(self, lane: Lane) -> None:
-        """Run the jobs of a lane until it ends."""
-        await self._runner.engine.run(self._works(lane), lane.at_once, self._run_job)
-
     async def _works(self, lane: Lane) -> AsyncIterator[Work]:
+        async for batch in self._batches(lane):
+            for work in batch:
+                yield work
+
+    async def _batches(self, lane: Lane) -> AsyncIterator[Sequence[Work]]:
         """Yield the jobs of a lane with their cases, which are built in batches, with few reads."""
         while await self._is_filled(lane):
-            if lane.ready:
-                yield lane.ready.popleft()
-                continue
             jobs = list(islice(lane.claimed, lane.batch))
             try:
                 works = await asyncio.to_thread(prepare, self.store, self._with_evaluators(jobs))
@@ -296,35 +299,32 @@ class Worker:
                 await self._recover("could not build the cases of evaluations")
                 continue
             self._remove_claims(lane, jobs, works)
-            lane.ready.extend(works)
+            yield works
 
-    async def _score_batches(self, lane: Lane) -> None:
-        """Score batch after batch of the jobs whose evaluators never wait; what is not final goes on with an engine."""
-        while await self._is_filled(lane):
-            jobs = list(islice(lane.claimed, lane.batch))
-            try:
-                scored = await asyncio.to_thread(self._scored, self._with_evaluators(jobs))
-                await commit(self.store, partial(append_verdicts, ledger=self.ledger, verdicts=scored.verdicts))
-            except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
-                await self._recover("a batch of evaluations failed")
-                continue
-            for verdict in scored.verdicts:
-                self.counts["reused" if verdict.result is None else verdict.result.status] += 1
-            self._remove_claims(lane, jobs, scored.unfinished)
-            if scored.unfinished:
-                rest = self._lane("unfinished", Lane(at_once=_OWN, batch=_OWN))
-                rest.ready.extend(scored.unfinished)
-                rest.filled.set()
+    async def _check(self, works: Sequence[Work]) -> None:
+        try:
+            if await self._runner.check([work for work in works if self._is_wanted(work.job)]):
+                await self._runner.engine.pause(self.options.retry.first_s)
+                self._wakes += 1
+        except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay pending and are tried again
+            await self._recover("a batch of evaluations failed")
+        finally:
+            self._claimed.difference_update(work.job.job_id for work in works)
+            self._signal.set()
 
-    def _scored(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> BatchOutcome:
-        """Score jobs in this thread until the worker stops; the throttle slows it down while requests wait."""
-        pause = self.throttle.start()
-        works = prepare(self.store, jobs, pause=pause)
-        return score_at_once(takewhile(lambda _: not self.stopping, works), self.clock, pause)
+    def refused(self, responses: Sequence[str]) -> list[bool | None]:
+        """Return which responses decline to answer, by the check `refusal` (any thread); None where it failed."""
+        refusal = get_evaluator("refusal")
+        works, loop = [(refusal, Case(response=response)) for response in responses], self._loop
+        if loop is None or loop.is_closed():
+            found = checked(works)
+        else:
+            found = asyncio.run_coroutine_threadsafe(self.checks.score(works), loop).result()
+        return [None if result.status == "error" else result.label == "refused" for _, result in found]
 
     async def _is_filled(self, lane: Lane) -> bool:
         """Wait for jobs; returns False where the lane ended."""
-        while not (lane.ready or lane.claimed or lane.ended):
+        while not (lane.claimed or lane.ended):
             lane.filled.clear()
             await lane.filled.wait()
         return not lane.ended

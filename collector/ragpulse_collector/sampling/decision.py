@@ -53,8 +53,8 @@ class Sampler:
 
     `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
     budget allows and why (`budget` or `throttled`). `topics` gives the function that finds the topics of questions,
-    None while there is none. `acceptance` and `scales` are those of the settings, and `refuses(response)` returns
-    whether a response declines to answer. One sampler may run on a store at a time.
+    None while there is none. `acceptance` and `scales` are those of the settings, and `refused` tells which responses
+    decline to answer, None where nobody knows. One sampler may run on a store at a time.
     """
 
     store: Store
@@ -68,7 +68,7 @@ class Sampler:
     every_s: float = 2.0
     acceptance: Sequence[str] = ACCEPTANCE
     scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    refuses: Callable[[str], object] = lambda _: False
+    refused: Callable[[Sequence[str]], Sequence[bool | None]] = lambda responses: [False] * len(responses)
     topics: Callable[[], TopicsOf | None] = lambda: None
     max_traces: int = 4_000
     max_spans: int = 20_000
@@ -97,8 +97,7 @@ class Sampler:
         while True:
             due = self.store.write(partial(self._find_due, now=now)).result()
             if due.traces:
-                uncounted, topics = self._uncounted(due), self._topics_of(due)
-                self.store.write(partial(self._write, due=due, uncounted=uncounted, topics=topics)).result()
+                self.store.write(partial(self._write, due=due, facts=self._facts_of(due))).result()
             self._low = due.next_low
             count += len(due.traces)
             if not due.more and count:
@@ -170,30 +169,27 @@ class Sampler:
             settle=timedelta(seconds=self.settle_s), quiet=timedelta(seconds=self.quiet_s),
         )  # fmt: skip
 
-    def _uncounted(self, due: Due) -> Uncounted:
-        """Return the spans whose usage does not count; most traces have none and stay in SQL.
-
-        This runs outside the transaction, so that bodies are stored meanwhile.
-        """
+    def _facts_of(self, due: Due) -> FoundOutside:
+        """Find what takes longer than SQL outside the transaction, so that bodies are stored meanwhile."""
         rows = self.store.read(decisions.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()})
+        # Most traces have no doubtful usage, and stay in SQL.
         spans = [*_uncounted(rows.tuples(DoubtfulSpan))]
-        return Uncounted(
+        uncounted = Uncounted(
             traces=[trace_id for trace_id, _, _ in spans],
             spans=[int(span_id, 16) for _, span_id, _ in spans],
             silent=[silent for _, _, silent in spans],
         )
+        among, topics_of = {"traces": due.traces, "lo": due.lo}, self.topics()
+        topics = QuestionTopics([], [], [])
+        if topics_of is not None:
+            questions = self.store.read(decisions.QUESTIONS, among)
+            placed = topics_of([text for _, text in questions.rows])
+            topics = QuestionTopics(questions.values, [q.topic_id for q in placed], [q.distance for q in placed])
+        responses = self.store.read(decisions.RESPONSES, among)
+        refused = self.refused([text for _, text in responses.rows])
+        return FoundOutside(uncounted, topics, Refusals(responses.values, refused))
 
-    def _topics_of(self, due: Due) -> QuestionTopics:
-        """Return the topics of the questions, found outside the transaction, too: a question takes up to a ms."""
-        topics_of = self.topics()
-        if topics_of is None:
-            return QuestionTopics([], [], [])
-        rows = self.store.read(decisions.QUESTIONS, {"traces": due.traces, "lo": due.lo})
-        found = topics_of([text for _, text in rows.rows])
-        topics, distances = [one.topic_id for one in found], [one.distance for one in found]
-        return QuestionTopics(rows.values, topics, distances)
-
-    def _write(self, transaction: Transaction, due: Due, uncounted: Uncounted, topics: QuestionTopics) -> None:
+    def _write(self, transaction: Transaction, due: Due, facts: FoundOutside) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
         parameters = {**due.columns._asdict(), **due.bounds()}
         run(sql.DUE_SPANS, parameters)
@@ -207,9 +203,9 @@ class Sampler:
         run(documents.OWN_TEXTS, lo)
         self._add_texts_below(transaction, lo)
         run(decided.UNIT, {"salt": self.salt})
-        run(sql.UNCOUNTED, uncounted._asdict())
-        self._find_refusals(transaction)
-        run(sql.TOPICS, topics._asdict())
+        run(sql.UNCOUNTED, facts.uncounted._asdict())
+        run(sql.REFUSED, facts.refusals._asdict())
+        run(sql.TOPICS, facts.topics._asdict())
         ranges = [list(scale) for scale in self.scales.values()]
         run(decided.FACT, {"accepted": list(self.acceptance), "scaled": list(self.scales), "ranges": ranges})
         if due.late:
@@ -220,11 +216,6 @@ class Sampler:
         if due.feedback:
             run(sql.SETTLE_FEEDBACK)
         run(decisions.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
-
-    def _find_refusals(self, transaction: Transaction) -> None:
-        responses = transaction.execute(sql.RESPONSES).rows
-        refused = [trace_id for trace_id, response in responses if self.refuses(response)]
-        transaction.execute(sql.REFUSED, {"traces": refused})
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
         lo, now = {"lo": due.lo}, {"at": transaction.at}
@@ -287,6 +278,21 @@ class QuestionTopics(NamedTuple):
     questions: Sequence[int]
     topics: Sequence[int]
     distances: Sequence[float]
+
+
+class Refusals(NamedTuple):
+    """Responses by their hashes, and whether each declines to answer; None: nobody knows."""
+
+    responses: Sequence[int]
+    refused: Sequence[bool | None]
+
+
+class FoundOutside(NamedTuple):
+    """Facts of the traces that are due."""
+
+    uncounted: Uncounted
+    topics: QuestionTopics
+    refusals: Refusals
 
 
 def _uncounted(rows: Iterable[DoubtfulSpan]) -> Iterable[tuple[str, str, bool]]:

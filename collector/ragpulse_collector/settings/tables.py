@@ -377,6 +377,13 @@ class EvaluatorFiles(Section):
     """Address space of an evaluator's process (POSIX only)."""
     processes: int = Field(2, ge=1, le=64)
     """How many cases of one evaluator are scored at once, each in a process."""
+    checks: Literal["process", "thread"] | None = None
+    """Where our own checks without a judge run. None: in a process beside `ragpulse serve` where there are two cores,
+    else in a thread of the collector."""
+
+    def own_process(self, default: bool) -> bool:
+        """Return whether the checks run in a process of their own."""
+        return default if self.checks is None else self.checks == "process"
 
 
 class EvaluatorSpec(BaseModel):

@@ -91,7 +91,7 @@ def test_a_trace_says_whether_it_was_answered(kit: Any, rows: Any, case: str) ->
     if "response" in fields:
         kit.send(store, kit.span(1, kind="rag", trace_id="2" * 32, **fields))
         assert rows(store, f"SELECT answer FROM traces WHERE trace_id = '{'2' * 32}'") == [(before,)]
-    Sampler(store, refuses=lambda response: "decline" in response).decide(kit.later(60))
+    Sampler(store, refused=lambda responses: ["decline" in text for text in responses]).decide(kit.later(60))
     assert set(rows(store, "SELECT answer FROM traces")) == {(after,)}
 
 

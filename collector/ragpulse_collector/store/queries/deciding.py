@@ -57,13 +57,6 @@ UNCOUNTED = """
 """The spans whose usage repeats another's, and model calls without usage (`silent`)."""
 
 
-RESPONSES = """
-    SELECT x.trace_id, left(coalesce(o.response, b.response), 4000) AS response
-    FROM unit x JOIN own o ON o.trace_id = x.trace_id AND o.span_id = x.span_id
-    LEFT JOIN below b ON b.trace_id = x.trace_id AND b.span_id = x.span_id
-    WHERE x.is_first AND coalesce(o.response, b.response) IS NOT NULL"""
-"""The beginning of each trace's response, which shows whether it declines to answer."""
-
 TOPICS = """
     CREATE OR REPLACE TEMP TABLE question_topic AS
     SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
@@ -72,7 +65,10 @@ TOPICS = """
     LEFT JOIN raw.topics t USING (topic_id)"""
 """The topic of each question, by its hash, under the name it has now, and the distance from its nearest centre."""
 
-REFUSED = "CREATE OR REPLACE TEMP TABLE refused AS SELECT unnest($traces::UUID[]) AS trace_id"
+REFUSED = """
+    CREATE OR REPLACE TEMP TABLE refusal AS
+    SELECT unnest($responses::UBIGINT[]) AS response, unnest($refused::BOOLEAN[]) AS refused"""
+"""Whether each response, by its hash, declines to answer."""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 

@@ -273,6 +273,8 @@ QUESTIONS = """
     WHERE start_time >= $lo AND trace_id IN (SELECT unnest($traces::UUID[])) AND query IS NOT NULL
     GROUP BY hash(query)"""
 """What the traces that are due were asked, the beginning of it, by its hash."""
+RESPONSES = QUESTIONS.replace("query", "response").replace("2000", "4000")
+"""What they answered: as much as shows whether it declines to answer."""
 
 
 class DoubtfulSpan(NamedTuple):

@@ -109,11 +109,12 @@ def feedback_of(
         FROM ({scaled}) GROUP BY trace_id"""
 
 
-def answer_of(response: str, reason: str, refused: str) -> str:
-    """Return SQL that says whether a request was answered: `answered`, `refused`, `empty`, NULL if that is unknown."""
-    return f"""CASE WHEN {response} IS NULL AND {reason} IN ('refused_by_provider', 'filtered') THEN 'refused'
-                    WHEN {response} IS NULL THEN NULL WHEN regexp_full_match({response}, '\\s*') THEN 'empty'
-                    WHEN {refused} THEN 'refused' ELSE 'answered' END"""
+_ANSWER = """
+           CASE WHEN t.response IS NULL AND w.response_missing_reason IN ('refused_by_provider', 'filtered')
+                THEN 'refused'
+                WHEN regexp_full_match(t.response, '\\s*') THEN 'empty'
+                WHEN r.refused THEN 'refused' WHEN NOT r.refused THEN 'answered' END"""
+"""Whether a request was answered: `answered`, `refused`, `empty`, NULL if that is unknown."""
 
 
 def may_score(service: str, environment: str) -> str:
@@ -186,13 +187,12 @@ FACT = f"""
            CASE WHEN w.revision IS NULL THEN 0
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
            t.query, t.response, o.feedback, o.feedbacks, o.feedbacks_off_scale,
-           {answer_of("t.response", "w.response_missing_reason", "r.trace_id IS NOT NULL")} AS answer, q.topic,
-           q.distance AS question_distance
+           {_ANSWER} AS answer, q.topic, q.distance AS question_distance
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
     LEFT JOIN opinion o ON o.trace_id = w.trace_id
-    LEFT JOIN refused r ON r.trace_id = w.trace_id
+    LEFT JOIN refusal r ON r.response = hash(t.response)
     LEFT JOIN question_topic q ON q.question = hash(t.query)"""
