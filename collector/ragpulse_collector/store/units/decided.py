@@ -113,7 +113,7 @@ _ANSWER = """
            CASE WHEN t.response IS NULL AND w.response_missing_reason IN ('refused_by_provider', 'filtered')
                 THEN 'refused'
                 WHEN regexp_full_match(t.response, '\\s*') THEN 'empty'
-                WHEN r.refused THEN 'refused' WHEN NOT r.refused THEN 'answered' END"""
+                WHEN r.refused THEN 'refused' WHEN r.refused = false THEN 'answered' END"""
 """Whether a request was answered: `answered`, `refused`, `empty`, NULL if that is unknown."""
 
 
