@@ -6,7 +6,7 @@ EXTRAS := collector,judge,text,grpc,arrow,semantic,topics,local,mcp
 # Containers often set it. Then each of the tests' many processes compiles every package that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test foreign check wheel floors dist bench house format docs site clean applications clients
+.PHONY: demo test foreign check wheel floors dist release bench house format docs site clean applications clients
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -50,6 +50,15 @@ floors: $(VENV)/.development
 dist: $(BIN)/uv
 	rm -rf dist
 	$(BIN)/uv build --quiet --out-dir dist .
+
+# Everything of a release until something leaves the computer: addresses, distributions, SBOM and sums in dist/, the site.
+# TAG=v0.2.0, URL=https://HOST/OWNER/NAME; without URL the metadata has no addresses, and the check at the end says so.
+TAG ?= v$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+release: $(VENV)/.development site
+	$(if $(URL),$(BIN)/python .ci/addresses.py $(URL))
+	$(MAKE) --no-print-directory dist
+	$(BIN)/python .ci/sbom.py dist
+	$(BIN)/python .ci/built.py $(TAG) dist
 
 format: $(VENV)/.development
 	$(BIN)/ruff format
