@@ -1,4 +1,6 @@
-"""Writes the public addresses into pyproject.toml: `python .ci/addresses.py https://HOST/OWNER/NAME`, before a release is built.
+"""Writes the public addresses into pyproject.toml before a release is built.
+
+    python .ci/addresses.py https://HOST/OWNER/NAME
 
 The repository does not know where it is hosted; the release workflow does. Nothing is written twice.
 """

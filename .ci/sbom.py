@@ -1,4 +1,4 @@
-"""Writes what a release contains: `python .ci/sbom.py dist` makes dist/ragpulse-VERSION.cdx.json (CycloneDX 1.6) and dist/SHA256SUMS.
+"""Writes what a release contains, as CycloneDX 1.6, and the sums of its files: `python .ci/sbom.py dist`.
 
 The packages are those that uv resolves for the extra `all` with constraints.txt, and the scripts that the pages serve.
 Nothing is installed.

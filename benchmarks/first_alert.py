@@ -1,7 +1,7 @@
 """docs/first-alert.md followed literally: from an empty environment to the first message, in seconds.
 
-The wheel of this checkout is installed where the guide installs ragpulse; `--here` uses this environment instead. Files,
-commands and the expected text are read from the guide. Fails past ten minutes, past three minutes until the first
+The wheel of this checkout is installed where the guide installs ragpulse; `--here` uses this environment instead.
+Files, commands and the expected text are read from the guide. Fails past ten minutes, past three until the first
 scored answer is on the pages, or where the message is another one.
 """
 
