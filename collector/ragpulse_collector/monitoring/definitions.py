@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from ragpulse_collector.analysis.changes.lines import check_change
 from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.query import columns_of, meeting
 from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.analysis.traffic import check_metric, topic_metrics, traffic_of
 from ragpulse_collector.configuration import source_line
-from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal, nearest
 from ragpulse_collector.sampling.rules import Rule

@@ -77,6 +77,12 @@ class ShownMonitor(SavedMonitor):
     correction: str | None = None
     """How people's labels would correct the judge's figure, over the window and all groups; the monitor keeps it."""
     false_alarm_rate: str
+    would_have_fired: int | None = None
+    """How often it would have fired in the stored past; null where that is unknown."""
+    days: int | None = None
+    """The days of that past."""
+    past: str | None = None
+    """Both in words."""
     other_groups: int
     """Groups beyond the limit: they have no state of their own."""
     history: Sequence[MonitorEvent]
@@ -103,7 +109,7 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class MonitorPreview:
-    """The alerts that a monitor would have sent in the last days."""
+    """How often a monitor would have fired in the stored past; the last twenty times."""
 
     days: int
     would_have_fired: int
@@ -121,7 +127,10 @@ class AlertSent:
     delivery: str | None
 
 
-def shown(monitor: Monitor, rows: Sequence[StoredState], *, correction: str | None, other_groups: int) -> ShownMonitor:
+def shown(
+    monitor: Monitor, rows: Sequence[StoredState], *, correction: str | None, past: MonitorPreview | None,
+    other_groups: int,
+) -> ShownMonitor:  # fmt: skip
     """Return a monitor with its stored states, newest first."""
     latest = {row.group: row for row in reversed(rows)}
     worst = next((row for row in latest.values() if row.state == "firing"), rows[0] if rows else None)
@@ -138,6 +147,9 @@ def shown(monitor: Monitor, rows: Sequence[StoredState], *, correction: str | No
         text=monitor.broken or (worst and worst.text),
         correction=correction,
         false_alarm_rate=f"at most {false_alarms_per_year(monitor.settings):g} a year",
+        would_have_fired=past and past.would_have_fired,
+        days=past and past.days,
+        past=past and f"{past.would_have_fired} in {past.days} {'day' if past.days == 1 else 'days'}",
         other_groups=other_groups,
         history=[
             MonitorEvent(row.created_at, json.loads(row.group), row.state, row.text, row.delivery) for row in rows

@@ -13,13 +13,14 @@ import orjson
 from pydantic import TypeAdapter
 
 from ragpulse_collector.analysis.answers import GroupValue, Uncertain
-from ragpulse_collector.analysis.changes.levels import Change
+from ragpulse_collector.analysis.changes.usual import Move
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.words import called
+from ragpulse_collector.words.changes import usual_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +116,13 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def change_text(monitor: MonitorSettings, change: Change, cause: str | None) -> str:
-    """Return both levels, the time and what started then."""
-    verb = "fell" if change.after < change.before else "rose"
-    levels = f"{number(change.before)} -> {number(change.after)}"
-    since = f"{change.start:%a %d %b %H:%M} UTC"
-    text = f"{called(monitor.metric)}{of_group(change.group)} {verb} {levels} since {since}"
-    if change.predecessor is not None:
-        text += f", against {plain_group(change.predecessor)}"
-    return "; ".join(part for part in (text, change.wording, cause) if part)
+def change_text(
+    monitor: MonitorSettings, group: str, move: Move, replaced: str | None, start: datetime | None = None
+) -> str:
+    """Return both levels, since when, and what the last windows are compared with."""
+    verb = "fell" if move.after < move.before else "rose"
+    since = f" since {start:%a %d %b %H:%M} UTC" if start else ""
+    levels = f"{number(move.before)} -> {number(move.after)}"
+    usual = usual_words(move.usual.kind, len(move.usual.starts))
+    against = f"{plain_group(replaced)}: {usual}" if replaced else usual
+    return f"{called(monitor.metric)}{of_group(group)} {verb} {levels}{since}, against {against}"

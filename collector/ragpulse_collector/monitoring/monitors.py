@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -15,14 +15,14 @@ from uuid import UUID, uuid4
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.calibration.decisive import decisive
-from ragpulse_collector.analysis.changes.levels import Change, Periods, is_sure
+from ragpulse_collector.analysis.changes.lines import Lines, Moved, Rhythm, read_lines, started_near, wording_since
+from ragpulse_collector.analysis.changes.usual import LENGTHS
 from ragpulse_collector.analysis.exemplars import exemplar_ids
 from ragpulse_collector.analysis.figures import NEVER, Condition, Read, absent, readings, readings_by_bucket
 from ragpulse_collector.analysis.quality import Figures, current, estimates
 from ragpulse_collector.analysis.query import Query, having_group, meeting
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.analysis.traffic import traffic_of
-from ragpulse_collector.monitoring.changes import changes_by_group, started_near
 from ragpulse_collector.monitoring.definitions import DRIFT, RECOUNTED, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
 from ragpulse_collector.monitoring.findings import (
@@ -50,9 +50,9 @@ from ragpulse_collector.store.queries.monitors import (
     monitors_named,
 )
 from ragpulse_collector.store.queries.monitors import states as stored_states
-from ragpulse_collector.store.queries.traces import Filter, requests_since
+from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since
 from ragpulse_collector.words import called
-from ragpulse_collector.zones import aligned
+from ragpulse_collector.zones import DAY_S, aligned
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.drift import DriftReport
@@ -70,11 +70,10 @@ _HEADS = {"firing": "ALERT", "ok": "recovered"}
 """The first word of a message, by the state; other states have their name."""
 _WORST = 3
 """Links to traces in a message."""
-_PREVIEW = timedelta(days=7)
-_MAX_LOOKS = 50
-"""Looks at stored data for a preview if each has queries of its own ..."""
-_MAX_BUCKETS = 500
-"""... and if all are read at once; more looks per window find little more."""
+_PAST = timedelta(days=28)
+"""A backtest looks so far back ..."""
+_MAX_LOOKS, _MAX_READINGS, _MAX_COVERAGES = 700, 7_000, 28
+"""... at most at so many windows, and so many figures of all its groups; coverage has queries of its own."""
 
 
 class Monitors:
@@ -94,6 +93,7 @@ class Monitors:
         self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
         self._url = settings.collector.pages_url
         self._last_looks: dict[str, datetime] = {}
+        self._backtests: dict[str, tuple[MonitorSettings, datetime, MonitorPreview]] = {}
         self.other_groups: dict[str, int] = {}
         """By monitor, the number of groups of the last look beyond the limit: they have no state of their own."""
 
@@ -122,7 +122,7 @@ class Monitors:
         return MonitorList(shown, sorted(self.definitions.destinations), expected_together(watched))
 
     def _shown(self, monitor: Monitor, *, corrected: bool) -> ShownMonitor:
-        name, correction = monitor.settings.name, None
+        name, correction, past = monitor.settings.name, None, None
         rows = stored_states(self._store.read, name)
         if corrected and monitor.source != "drift" and not monitor.broken:
             try:
@@ -130,7 +130,19 @@ class Monitors:
             except Exception as error:  # noqa: BLE001 - the boundary of a monitor: the others are listed all the same
                 _log.warning("the correction of monitor %s could not be read", name, exc_info=True)
                 correction = f"how labels would correct it is unknown: {error}"
-        return shown(monitor, rows, correction=correction, other_groups=self.other_groups.get(name, 0))
+            try:
+                past = self._past_of(monitor.settings)
+            except Exception:  # noqa: BLE001 - as above
+                _log.warning("the past of monitor %s could not be read", name, exc_info=True)
+        return shown(monitor, rows, correction=correction, past=past, other_groups=self.other_groups.get(name, 0))
+
+    def _past_of(self, monitor: MonitorSettings) -> MonitorPreview:
+        """Return the backtest of a monitor, read once an hour."""
+        hour = aligned(self._clock(), 3_600)
+        known = self._backtests.get(monitor.name)
+        if known is None or known[:2] != (monitor, hour):
+            known = self._backtests[monitor.name] = monitor, hour, self._backtest(monitor, self._clock())
+        return known[2]
 
     def _correction(self, monitor: MonitorSettings) -> str | None:
         """Return how labels would correct the judge's figure: the exact tests of its tails need the judge's own."""
@@ -146,38 +158,54 @@ class Monitors:
         return decisive(reader, query, newest, evaluator=evaluator, corrected=False).correction
 
     def preview(self, draft: MonitorSettings) -> MonitorPreview:
-        """Answer `GET monitors/preview`: how often it would have fired in the last week; raises Invalid."""
+        """Answer `GET monitors/preview`: how often it would have fired in the stored past; raises Invalid."""
         self.definitions.check_draft(draft)
-        now = self._clock()
+        return self._backtest(draft, self._clock())
+
+    def _backtest(self, monitor: MonitorSettings, now: datetime) -> MonitorPreview:
+        """Look once at each whole window of the stored past."""
         states: dict[str, State] = {}
         firings: list[Firing] = []
-        for time, findings in self._past(draft, now, states):
+        first = now
+        for time, findings in self._past(monitor, now, states):
+            first = min(first, time)
             for group, finding in findings.items():
                 if finding.state == "firing" and states.get(group) != "firing":
                     firings.append(Firing(time, json.loads(group), finding.text))
                 states[group] = finding.state
-        return MonitorPreview(_PREVIEW.days, len(firings), firings[-20:])
+        days = max(1, round((now - first).total_seconds() / DAY_S + duration_s(monitor.window) / DAY_S))
+        return MonitorPreview(days, len(firings), firings[-20:])
 
     def _past(
-        self, draft: MonitorSettings, now: datetime, states: Mapping[str, State]
+        self, monitor: MonitorSettings, now: datetime, states: Mapping[str, State]
     ) -> Iterator[tuple[datetime, dict[str, Finding]]]:
-        """Yield what a monitor would have found in the last week, given the states that its caller keeps.
-
-        Short windows are read all at once, side by side; long ones overlap, a quarter of their length apart.
-        """
-        condition, seconds = parse(draft.condition), duration_s(draft.window)
-        watched = self._watched(draft, now, _PREVIEW.total_seconds())
-        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MAX_LOOKS))
-        is_long = step.total_seconds() * LOOKS <= seconds
-        if is_long or condition.sign == "change" or draft.metric.startswith("coverage:"):
-            for look in range(int(_PREVIEW / step), -1, -1):
-                yield now - look * step, self._findings(draft, now - look * step, states, watched)
+        """Yield what a monitor would have found in each window, the oldest first, given the states of its caller."""
+        condition, rhythm = parse(monitor.condition), self._rhythm(monitor, now)
+        length = timedelta(seconds=rhythm.window_s)
+        stored = max(now - _PAST, first_span(self._store) or now)
+        looks = min(_MAX_LOOKS, max(1, math.ceil((rhythm.end - stored) / length)))
+        watched = self._watched(monitor, now, looks * rhythm.window_s)
+        if condition.sign == "change":
+            lines = read_lines(self._reader(monitor), monitor.metric, rhythm, watched.filters, watched.groups, looks)
+            for look in reversed(range(_affordable(looks, len(lines.keys)))):
+                time = rhythm.start(look * rhythm.grid.window)
+                yield time, self._moved(monitor, lines, rhythm, look, states, watched.others, told=False)
             return
-        window = Window(now - _PREVIEW, now, max(1, round(seconds)))
-        by_bucket = readings_by_bucket(self._reader(draft), draft.metric, watched.query(window), condition)
-        length, whole = timedelta(seconds=window.step_s), [*window.starts()][1:-1]
-        for start in whole[:: 1 + len(whole) // _MAX_BUCKETS]:
-            yield start + length, self._limits(draft, condition, by_bucket.get(start, {}), states, watched.others)
+        if monitor.metric.startswith("coverage:"):
+            for look in reversed(range(min(looks, _MAX_COVERAGES))):
+                yield (
+                    rhythm.end - look * length,
+                    self._beyond(monitor, condition, rhythm.end - look * length, states, watched),
+                )
+            return
+        window = Window(rhythm.end - looks * length, rhythm.end, rhythm.window_s, rhythm.zone or UTC)
+        by_bucket = readings_by_bucket(self._reader(monitor), monitor.metric, watched.query(window), condition)
+        groups = {group for readings in by_bucket.values() for group in readings}
+        for start in window.starts()[-_affordable(looks, len(groups)) :]:
+            found = by_bucket.get(start, {})
+            if sees_silence(monitor.metric, condition):
+                found = known_first(found, states)
+            yield window.end(start), self._limits(monitor, condition, found, states, watched.others)
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for `seconds`, None: send them again. Raises NotFound."""
@@ -250,7 +278,9 @@ class Monitors:
         condition = parse(monitor.condition)
         watched = watched or self._watched(monitor, now)
         if condition.sign == "change":
-            return self._changes(monitor, now, states, watched)
+            rhythm = self._rhythm(monitor, now)
+            lines = read_lines(self._reader(monitor), monitor.metric, rhythm, watched.filters, watched.groups)
+            return self._moved(monitor, lines, rhythm, 0, states, watched.others)
         findings = self._beyond(monitor, condition, now, states, watched)
         since = requests_since(self._store) if traffic_of(monitor.metric) else None
         if since and now < since + RECOUNTED:
@@ -300,53 +330,60 @@ class Monitors:
             findings[group] = Finding(state, reading, limit_text(monitor, group, reading, state, before))
         return findings | of_others(beyond)
 
-    def _changes(
-        self, monitor: MonitorSettings, now: datetime, states: Mapping[str, State], watched: Watched
+    def _rhythm(self, monitor: MonitorSettings, now: datetime) -> Rhythm:
+        window, zone = max(1, round(duration_s(monitor.window))), self._zone(monitor)
+        return Rhythm(aligned(now, window, zone or UTC), window, duration_s(monitor.baseline), zone)
+
+    def _moved(
+        self,
+        monitor: MonitorSettings,
+        lines: Lines,
+        rhythm: Rhythm,
+        look: int,
+        states: Mapping[str, State],
+        others: int,
+        *,
+        told: bool = True,
     ) -> dict[str, Finding]:
-        """Compare whole windows, so that each window is looked at once."""
-        step = max(1, round(duration_s(monitor.window)))
-        periods = Periods(aligned(now, step), step, duration_s(monitor.baseline), self._zone(monitor))
-        changes = changes_by_group(
-            self._reader(monitor), monitor.metric, periods, watched,
-            strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
-            lenient=lambda tests: 1.0 - _SETTLED / tests,
-        )  # fmt: skip
-        findings = {
-            group: self._change_finding(monitor, group, strict, lenient, states.get(group) == "firing", now)
-            for group, (strict, lenient) in changes.items()
-        }
-        gone, blank = states.keys() - changes.keys(), Figures()
-        if watched.others:
+        """Return which groups differ from what is usual, in the window that ended so many windows ago."""
+        at, looks = look * rhythm.grid.window, max(1, len(lines.keys)) * LENGTHS
+        # The promised rate is that of the monitor, over all its groups and lengths, to either side.
+        strict = (1.0 - confidence_for(monitor.false_alarms_per_year / looks / 2.0, rhythm.window_s, looks=1.0)) / 2.0
+        findings = {}
+        for group in (key for key in lines.keys if not lines.is_silent(key, at)):
+            is_firing = states.get(group) == "firing"
+            tail = _SETTLED / LENGTHS / 2.0 if is_firing else strict
+            moved = lines.surest(group, at, tail)
+            if moved is None:
+                state: State = "firing" if is_firing else "undecided"
+                findings[group] = Finding(state, Figures(), _NO_LEVEL)
+            elif moved.move.chance >= tail:
+                text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(moved.move.before)}"
+                findings[group] = Finding("ok", Figures(value=moved.move.after), text)
+            elif is_firing or not told:  # only a new firing is stored and sent: its text takes longer
+                text = change_text(monitor, group, moved.move, moved.replaced)
+                findings[group] = Finding("firing", Figures(value=moved.move.after), text)
+            else:
+                findings[group] = self._new_change(monitor, group, moved, rhythm, at)
+        gone, blank = states.keys() - findings.keys(), Figures()
+        if others:
             return findings | of_others(gone)
         return findings | {
             group: Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
             for group in gone
         }
 
-    def _change_finding(
-        self,
-        monitor: MonitorSettings,
-        group: str,
-        strict: Change | None,
-        lenient: Change | None,
-        is_firing: bool,
-        now: datetime,
-    ) -> Finding:
-        if strict is None or lenient is None:
-            return Finding("firing" if is_firing else "undecided", Figures(), _NO_LEVEL)
-        change = lenient if is_firing else strict
-        lo, hi = (None if math.isinf(end) else end for end in (lenient.move.lo, lenient.move.hi))
-        reading = Figures(value=strict.after, lo=lo, hi=hi)
-        if not is_sure(change.move):
-            text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(strict.before)}"
-            return Finding("ok", reading, text)
-        # Only a new firing is stored and sent; its text costs a look at a week.
-        text = "" if is_firing else self._change_text(monitor, change, now)
-        return Finding("firing", reading, text, f"since {iso(change.start)}")
-
-    def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
-        cause = started_near(self._store, monitor.metric, change.start, 2 * duration_s(monitor.window), now)
-        return change_text(monitor, change, cause)
+    def _new_change(self, monitor: MonitorSettings, group: str, moved: Moved, rhythm: Rhythm, at: int) -> Finding:
+        """Return a change with its time, and what started then."""
+        move = moved.line.since(at, moved.move, moved.past)
+        start, end, reader = rhythm.start(at + move.size), rhythm.start(at), self._reader(monitor)
+        text = change_text(monitor, group, move, moved.replaced, start)
+        filters = having_group(json.loads(group)) & meeting(monitor.where)
+        before = Window(start - timedelta(seconds=rhythm.baseline_s), start, 0)
+        wording = wording_since(reader, monitor.metric, before, Window(start, end, 0), filters)
+        cause = started_near(self._store, monitor.metric, start, 2.0 * rhythm.window_s, end)
+        said = "; ".join(part for part in (text, wording, cause) if part)
+        return Finding("firing", Figures(value=move.after), said, f"since {iso(start)}")
 
     def _store_state(self, monitor: Monitor, group: str, finding: Finding, before: State | None) -> int:
         """Store a changed state, and its messages in the same transaction."""
@@ -397,3 +434,8 @@ class Monitors:
         except Refusal:
             return []
         return [f"{self._url}/traces/{quote(trace_id)}" for trace_id in traces[:_WORST]]
+
+
+def _affordable(looks: int, groups: int) -> int:
+    """Return at how many windows a backtest of so many groups looks."""
+    return min(looks, max(24, _MAX_READINGS // max(1, groups)))

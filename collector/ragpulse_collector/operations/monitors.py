@@ -16,7 +16,14 @@ from ragpulse_collector.monitoring.listing import AlertSent, MonitorList, Monito
 from ragpulse_collector.monitoring.targets import TargetStates
 from ragpulse_collector.store.protocol import Clock
 
-_COLUMNS = {"name": "name", "metric": "metric", "state": "state", "condition": "condition", "now": "text"}
+_COLUMNS = {
+    "name": "name",
+    "metric": "metric",
+    "state": "state",
+    "condition": "condition",
+    "now": "text",
+    "would have fired": "past",
+}
 
 
 @operation("GET monitors", command=Command("monitors", columns={"monitors": _COLUMNS, "expected": {}}))
@@ -31,7 +38,7 @@ def monitor_list(
 
 @operation("GET monitors/preview")
 def monitor_preview(monitors: Monitors, /, draft: MonitorDraft) -> MonitorPreview:
-    """How often a monitor would have fired in the last week."""
+    """How often a monitor would have fired in the stored past."""
     return monitors.preview(draft.settings())
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, uniform
 
+from ragpulse_collector.analysis.changes.lines import check_change
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.listing import MonitorEvent
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stored_units import Units
 
-from ragpulse_collector.analysis.changes.levels import Periods
+from ragpulse_collector.analysis.changes.lines import Clock, Rhythm
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
@@ -18,8 +18,8 @@ from ragpulse_collector.zones import local
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 BERLIN = zone_of("Europe/Berlin")
-FORWARD, BACK = datetime(2026, 4, 7, 7), datetime(2026, 11, 3, 19)
-"""Nine days after a shift, at the end of the first and of the last busy hour in Berlin."""
+FORWARD, BACK = datetime(2026, 4, 1, 7), datetime(2026, 10, 28, 19)
+"""Three days after a shift, at the end of the first and of the last busy hour in Berlin."""
 
 
 def fill(
@@ -102,21 +102,21 @@ def test_the_hour_of_the_shift_is_no_change(store: EmbeddedStore, shift: datetim
         ("Europe/Berlin", "2026-10-25T03:00", 1, [1, 2, 1, 1]),
         ("Europe/Berlin", "2026-10-25T03:00", 4, [1.25, 1, 1, 1]),
         ("Australia/Lord_Howe", "2026-04-04T17:30", 1, [1, 1, 1.5, 1]),
-        ("Asia/Kolkata", "2026-10-25T03:00", 1, [1, 1, 1, 1]),
+        ("Asia/Kolkata", "2026-10-25T03:30", 1, [1, 1, 1, 1]),
     ],
 )
 def test_windows_last_as_long_as_the_clock_says(zone: str, end: str, step_h: int, expected: list[float]) -> None:
     """The newest window first."""
-    periods = Periods(datetime.fromisoformat(end), 3600 * step_h, 7.0 * 86400, zone_of(zone))
-    assert periods.exposures(100)[:4] == expected
+    rhythm = Rhythm(datetime.fromisoformat(end), 3600 * step_h, 7.0 * 86400, zone_of(zone))
+    assert Clock(rhythm.reach(1)).lasts()[:4] == expected
 
 
 def test_only_where_clocks_shift_are_there_three_comparisons() -> None:
     """In summer the same hours are the same hours everywhere."""
     for end, zone, count in (
-        (datetime(2026, 8, 1), None, 1), (datetime(2026, 11, 3), None, 3), (datetime(2026, 11, 3), BERLIN, 1),
+        (datetime(2026, 8, 1), None, 0), (datetime(2026, 11, 3), None, 1), (datetime(2026, 11, 3), BERLIN, 0),
     ):  # fmt: skip
-        assert len(Periods(end, 3600, 7.0 * 86400, zone).lags) == count
+        assert Rhythm(end, 3600, 7.0 * 86400, zone).grid.hour == count
 
 
 @pytest.mark.parametrize(

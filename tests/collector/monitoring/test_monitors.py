@@ -103,7 +103,7 @@ def test_a_change_is_told_with_its_time_and_suspect(store: EmbeddedStore, receiv
     monitors.check(T0)
     sent(monitors)
     text = html.unescape(json.loads(receiver.taken[0][1])["text"])
-    assert text.startswith("ALERT drop: quality:judge fell 0.963 -> 0.6")
+    assert text.startswith("ALERT drop: quality:judge fell 0.948 -> 0.6")
     assert "since Fri 20 Nov 06:00 UTC" in text
     assert "prompt v8 started 06:00" in text
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ragpulse_collector.analysis.answers import COUNTING, Marker, Place, Uncertain
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.changes.levels import nearest, standard_errors
+from ragpulse_collector.analysis.changes.lines import nearest
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
@@ -28,6 +28,7 @@ _LEAST_ANSWERS, _LEAST_BUCKETS = 20, 2
 """The fewest answers and buckets of a level."""
 _SURE = 3.0
 """A smaller shift, in standard errors, is noise."""
+_Z = 1.96
 _SUREST = 1000.0
 """The sureness of a shift between levels without spread."""
 _LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
@@ -207,7 +208,7 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
     if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
-    sureness = standard_errors(move)
+    sureness = _standard_errors(move)
     if sureness < _SURE:
         return None
     was, is_now = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
@@ -221,6 +222,12 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
         sureness=min(sureness, _SUREST),
         worse=(move.value < 0) == series.low_is_worse,
     )
+
+
+def _standard_errors(move: Interval) -> float:
+    """Return the size of a difference in standard errors; infinite without any spread."""
+    error = (move.hi - move.lo) / 2.0 / _Z
+    return abs(move.value) / error if error else math.inf if move.value else 0.0
 
 
 def _reported(series: _Series, part: slice, level: Interval, n: int) -> Level:
