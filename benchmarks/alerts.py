@@ -73,6 +73,10 @@ class World:
     """Days of traffic before the watched time."""
     steep: float = 0.0
     """How suddenly the day begins and ends: 0 is a sine, 12 takes an hour."""
+    weekend: float = 1.0
+    """The factor of the volume on Saturdays and Sundays."""
+    trend: float = 1.0
+    """The factor of the volume over a week."""
     zone: str = "UTC"
     """The zone that the users' day follows."""
     end: datetime = END
@@ -102,6 +106,7 @@ def requests_of(rng: Any, world: World, hours: int, change: Planted | None) -> d
     spread = math.sqrt(math.log1p(world.days**2))
     days = np.exp(rng.normal(-(spread**2) / 2, spread, total // 24 + 1))[clock // 24]
     volume = world.requests / world.each * days * (1 + world.rhythm * rhythm)
+    volume *= np.where(_weekend(begin, total), world.weekend, 1.0) * world.trend ** (clock / 168)
     volume *= np.where(changed, change.requests if change else 1.0, 1.0)
     visits = rng.poisson(volume)
     hour = np.repeat(clock, visits)

@@ -33,7 +33,7 @@ class MonitorDraft(Params):
     group_by: Names = []
     where: str | None = None
     window: str = Field("1h", description="The time that one check covers.")
-    baseline: str = "7d"
+    baseline: str = "28d"
     false_alarms_per_year: float = Field(4, gt=0, description="The acceptable number, over all groups.")
     min_n: int = Field(0, ge=0, description="With fewer answers or requests the monitor is undecided.")
     notify: Names = Field([], description="Each a [[destination]] of ragpulse.toml.")

@@ -97,8 +97,8 @@ class MonitorSettings(Section):
     """SQL condition over the columns of `traces`."""
     window: str = "1h"
     """The time that a look covers."""
-    baseline: str = "7d"
-    """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
+    baseline: str = "28d"
+    """How far back `change` looks for what is usual. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
     tz: ZoneName | None = None

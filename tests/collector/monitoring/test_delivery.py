@@ -215,7 +215,7 @@ def test_monitors_are_made_changed_and_deleted_over_the_api(
     made = client.call("POST monitors", draft)
     assert (made["name"], made["condition"]) == ("mine", "< 0.9")
     preview = client.call("GET monitors/preview", {"metric": "requests", "condition": "no data"})
-    assert preview["days"] == 7
+    assert preview["days"] == 1
     assert preview["would_have_fired"] >= 1
     client.call("PUT monitors/mine", {**draft, "condition": "< 0.8"})
     client.call("POST monitors/mine/mute", {"for": "6h"})
