@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker
 from ragpulse_collector.analysis.cache import Snapshot
@@ -63,7 +64,7 @@ def _added(metric: str) -> str | None:
     return known_traffic(metric).each if is_share else COUNTS.get(metric)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rhythm:
     """The end of the newest window, the lengths of a window and of what it is compared with, and the users' clock."""
 
@@ -73,7 +74,7 @@ class Rhythm:
     zone: tzinfo | None = None
     """None where the users' zone is unknown."""
 
-    @property
+    @cached_property
     def is_shifted(self) -> bool:
         """Whether clocks were shifted lately, in most zones, and nobody says whether the users' were."""
         days = range(int(1.5 * self.baseline_s // DAY_S) + 2)
@@ -81,13 +82,13 @@ class Rhythm:
         times = [self.end - timedelta(days=day) for day in days]
         return any(len({local(time, zone) - time for time in times}) > 1 for zone in zones)
 
-    @property
+    @cached_property
     def cell_s(self) -> int:
         """The longest cells that windows and days, or a shift of an hour, are multiples of."""
         cell = math.gcd(self.window_s, _HOUR_S if self.is_shifted else DAY_S)
         return cell if self.window_s <= _MOST_CELLS * cell else self.window_s
 
-    @property
+    @cached_property
     def grid(self) -> Grid:
         """Its lengths in cells."""
         cell = self.cell_s
