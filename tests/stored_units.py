@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 import uuid
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.records import Batch
+from ragpulse_collector.store import FileReader
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.jobs import given_up
 
@@ -31,6 +33,18 @@ def create_empty(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.write_bytes(_empty())
+
+
+def stored_reports(db: str) -> list[dict[str, Any]]:
+    """The reports of runs in a closed file."""
+    if not Path(db).exists():
+        return []
+    store = FileReader(db)
+    try:
+        texts = store.read("SELECT result FROM raw.runs WHERE result IS NOT NULL ORDER BY created_at").values
+        return [json.loads(text) for text in texts]
+    finally:
+        store.close()
 
 
 @cache

@@ -16,15 +16,17 @@ from labelled_answers import GOOD, PAIRS, Truth, choice, judged, truth
 from local_servers import LocalServer
 from loopback import LoopbackModel
 from served import Served
-from stored_units import create_empty
+from stored_units import create_empty, stored_reports
 from traffic import rag_trace, send
 from waiting import eventually
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import run
-from ragpulse_collector.client import connect
-from ragpulse_collector.evaluation.judge_checks import JudgeChecks, stored_checks
+from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.evaluation.judge_checks import JudgeChecks
+from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import EmbeddedStore
 from ragpulse_evaluators.meta.pairs import detection
 from ragpulse_evaluators.result import EvaluationResult
 
@@ -83,8 +85,8 @@ def test_judges_are_told_apart(
     if kind == "lenient":
         assert shares == [1.0, 0.0]
     assert report["questions"] < 500
-    (stored,) = stored_checks("ragpulse.duckdb")
-    assert list(stored.check.verdicts) == found
+    (stored,) = stored_reports("ragpulse.duckdb")
+    assert stored["verdicts"] == found
 
 
 def test_a_second_run_asks_nothing_again(
@@ -111,7 +113,7 @@ def test_a_second_run_asks_nothing_again(
     before = len(model.asked)
     checked(model)
     assert len(model.asked) - before <= 2  # what the server supports is asked anew
-    assert len(stored_checks("ragpulse.duckdb")) == 3
+    assert len(stored_reports("ragpulse.duckdb")) == 3
 
 
 def test_what_the_server_supports_costs_and_takes(
@@ -142,14 +144,16 @@ def test_a_cap_stops_it_and_a_larger_one_goes_on(
     assert "a larger --max-usd goes on" in capsys.readouterr().err
     asked = len(model.asked)
     assert 0 < asked < 200
-    assert stored_checks("ragpulse.duckdb") == []
+    assert stored_reports("ragpulse.duckdb") == []
     assert run(["judge", "check", "--json", "--max-usd", "100"]) == 0
     assert json.loads(capsys.readouterr().out)["verdicts"] == [GOOD]
     assert len(model.asked) < 500
 
 
-def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[..., LoopbackModel]) -> None:
-    """Newest first, with the id of the configured judge; the command that it names stores beside its database."""
+def test_the_collector_answers_with_the_checks_of_its_judge(
+    serve: Callable[..., LoopbackModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newest first, with the id of the configured judge; the command that it names sends it the report."""
     lenient, good = serve(lambda _: True), serve()
     model = f"{good.url}#m"
     settings = (
@@ -158,6 +162,7 @@ def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[...,
     create_empty(Path("own.duckdb"))
     collector = Collector(settings)
     collector.start()
+    monkeypatch.setenv("RAGPULSE_URL", collector.url)
 
     def answer() -> JudgeChecks:
         found: JudgeChecks = asyncio.run(collector.components.operations.call("GET judge/checks", {}))
@@ -179,8 +184,25 @@ def test_the_collector_answers_with_the_checks_of_its_judge(serve: Callable[...,
     assert newest.check.judge != answer().judge
     assert newest.check.verdicts[0].startswith(GUESS)
     assert f"The judge is {GOOD}." in page()
-    assert connect(collector.url).call("GET judge/checks")["checks"][1]["at"].endswith("Z")
+    client = connect(collector.url)
+    listed, checks = client.call("GET runs", {"purpose": "check"})["runs"], client.call("GET judge/checks")["checks"]
+    assert checks[1]["at"].endswith("Z")
+    assert [(run["state"], run["by"], run["done"]) for run in listed] == [
+        ("done", "caller", run["total"]) for run in listed
+    ]
+    assert client.call(f"GET runs/{listed[1]['run_id']}/report") == checks[1]["check"]
+    for judge, sent, message in (
+        ("other", checks[1]["check"], "not the judge"),
+        ("m", {"judge": "m"}, "report: not what"),
+    ):
+        wrong = {"evaluators": ["faithfulness"], "total": 1, "judge": judge, "report": sent}
+        with pytest.raises(ClientError, match=message):
+            client.call("POST runs", wrong)
     collector.stop()
+    former = [json.dumps({"at": check["at"].rstrip("Z"), "check": check["check"]}) for check in checks]
+    Path("former.duckdb.judge-checks.jsonl").write_text("\n".join([*former, "{}", '{"at": "cut o']))
+    EmbeddedStore(Path("former.duckdb"), decode=lambda _: Batch()).close()
+    assert stored_reports("former.duckdb") == stored_reports("own.duckdb")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ragpulse_collector.conventions.redaction import masking
 from ragpulse_collector.evaluation import DriftWatch, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import JudgePrices, RecordedCalls
-from ragpulse_collector.evaluation.judge_checking import JudgeChecker
+from ragpulse_collector.evaluation.judge_checks import JudgeChecker
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.monitoring.digest import Digests
@@ -158,7 +158,7 @@ class Components:
             skew=SKEW[options.on_a_lake],
             running_jobs=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
             resolve_anew=self.catalog.unrecorded.resolve,
-            run_done=lambda run_ids: self.drift.ended(run_ids),
+            run_done=self._runs_ended,
         )
 
     @cached_property
@@ -226,8 +226,18 @@ class Components:
     @cached_property
     def checker(self) -> JudgeChecker:
         """Checks judges on labelled answers."""
-        unrecorded = self.catalog.unrecorded
-        return JudgeChecker(self.started_with, unrecorded, price=self._price, ledger=self._ledger)
+        return JudgeChecker(
+            self.store,
+            self.started_with,
+            self.catalog.unrecorded,
+            price=self._price,
+            ledger=self._ledger,
+            wake=lambda: self.worker.wake(),
+        )
+
+    def _runs_ended(self, run_ids: list[str]) -> None:
+        self.drift.ended(run_ids)
+        self.checker.ended()
 
     def price_table(self) -> Mapping[str, str | None]:
         """Return the price table and its date."""
@@ -342,7 +352,6 @@ class BackgroundTasks:
         self._ticker.stop()
         self._slow.stop()
         self._components.refits.stop()
-        self._components.checker.stop()
         self._components.worker.stop()
         self._components.monitors.outbox.stop()
         if self._lease is not None:
@@ -354,6 +363,7 @@ class BackgroundTasks:
             self._components.monitors.outbox.start()
         if "evaluate" in self._settings.roles:
             self._components.worker.start()
+            self._components.checker.ended()
 
     def _try_to_lead(self) -> None:
         has_lease = self._lease is not None and self._lease.take()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
+    Json,
+    Source,
+    asker_of,
     asking,
     budget_of,
     capped,
@@ -33,7 +37,7 @@ from ragpulse_collector.cli.options import (
     where_option,
     yes_option,
 )
-from ragpulse_collector.cli.tables import agree_to, cost, print_json, report, show
+from ragpulse_collector.cli.tables import agree_to, cost, print_json, report, show, terminal_json
 
 if TYPE_CHECKING:
     from ragpulse_collector.evaluation.judge import JudgePrices
@@ -143,7 +147,7 @@ def judge() -> None:
 
 @judge.command("check")
 @option("--judge", "model", env="RAGPULSE_JUDGE", help="Judge model (default: [judge] model of ./ragpulse.toml).")
-@option("--db", help="Database beside which the report is stored (default: that of ./ragpulse.toml).")
+@option("--db", help="Database that keeps the report (default: that of ./ragpulse.toml).")
 @max_usd_option
 @option("--cache", type=FILE, default="ragpulse.judge-check.jsonl", help="Recorded answers: a second run goes on.")
 @option("--concurrency", type=COUNT, help="Questions at the same time (default: [judge] concurrency).")
@@ -152,8 +156,6 @@ def check_judge_(
     model: str | None, db: str | None, max_usd: float | None, cache: str, concurrency: int | None, as_json: bool
 ) -> int:
     """Ask a judge about 400 labelled answers: is it better than guessing? Exit 3: stopped at its cap."""
-    from ragpulse_collector.evaluation.judge_checks import store_check
-    from ragpulse_collector.store.protocol import utc_now
     from ragpulse_evaluators import FileCache
     from ragpulse_evaluators.errors import BudgetExceeded
     from ragpulse_evaluators.meta.judge_check import check_judge
@@ -167,9 +169,31 @@ def check_judge_(
     except BudgetExceeded as failure:
         click.echo(f"ragpulse: {failure}: a larger --max-usd goes on with the other questions", err=True)
         return 3
-    store_check(db or settings.collector.db, found, utc_now())
+    run = {"evaluators": ["faithfulness", "pairwise"], "judge": found.judge, "total": found.questions}
     report("judge check", asdict(found), as_json=as_json)
+    _keep(run | {"report": json.loads(terminal_json(asdict(found)))}, settings, db)
     return 0
+
+
+def _keep(run: Json, settings: Settings, db: str | None) -> None:
+    """Keep the report of a check: in the database, or by the collector that has it open."""
+    from ragpulse_collector.app import Collector
+    from ragpulse_collector.store.protocol import StoreError
+
+    options = {"db": db or settings.collector.db, "roles": ("ingest",), "host": "127.0.0.1", "port": 0}
+    try:
+        collector = Collector(settings.with_options("collector", options))
+    except StoreError:
+        try:
+            Source(None, None, None).asker()("POST runs", run)
+        except Failure as error:
+            raise Failure(f"the report is printed, but not kept: {error}") from error
+        return
+    try:
+        collector.start(listen=False)
+        asker_of(collector.components.operations)("POST runs", run)
+    finally:
+        collector.stop()
 
 
 @click.command("generate-questions")

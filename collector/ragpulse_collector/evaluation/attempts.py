@@ -24,6 +24,8 @@ from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import CASE_S, Attempt, Engine, Retry, gate_of
 
 _log = logging.getLogger(__name__)
+_NO_JUDGE = 3
+"""After more errors in a row the check of a judge ends."""
 _MAX_LOGGED = 1000
 """How many different reasons are logged."""
 _RETRY = Retry(longest_s=60.0, jitter=0.5)
@@ -102,8 +104,8 @@ class JobRunner:
         return sum(verdict.final or verdict.dead for verdict in verdicts) < len(ready)
 
     async def _is_outdated(self, work: Work) -> bool:
-        """Whether a replay asked for another version than the present one; that ends it."""
-        if work.run is None or work.evaluator.version == work.run.version:
+        """Whether a replay asked for another version than the present one ("": of any); that ends it."""
+        if work.run is None or work.run.version in ("", work.evaluator.version):
             return False
         reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
         await self._end_run(work.run.run_id, "failed", reason)
@@ -139,6 +141,8 @@ class JobRunner:
             refusals = self._refusals[gate] = self._refusals[gate] + 1 if result.status == "error" else 0
             if refusals > 1:
                 gate.pause(self.options.retry.wait(refusals - 2))
+            if verdict.dead and refusals > _NO_JUDGE and work.run is not None and work.run.spec.labelled:
+                await self._end_run(work.run.run_id, "failed", result.explanation or "the judge cannot be asked")
         if verdict.dead:
             self._log_failure(work, result)
 

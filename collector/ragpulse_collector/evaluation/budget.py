@@ -51,7 +51,7 @@ class Account(NamedTuple):
 
     def __str__(self) -> str:
         if self.run_id is not None:
-            return f"the cap of replay {self.run_id}"
+            return f"the cap of run {self.run_id}"
         return f"the day's judge budget{'' if self.rule is None else f' of rule {self.rule}'}, at this hour,"
 
 
@@ -373,7 +373,8 @@ class Reservations:
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; returns None without a cap or a call. Raises BudgetExceeded."""
-        run = None if work.run is None or work.run.kind else work.run  # a check draws on the day's budget
+        # A check without a cap of its own draws on the day's budget.
+        run = None if work.run is None or (work.run.kind and work.run.max_usd is None) else work.run
         if work.case is None or not self._ledger.limits(run, work.job.rule):
             return None
         usd = self._ledger.max_cost(work.evaluator, work.case)

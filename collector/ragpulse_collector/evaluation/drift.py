@@ -209,7 +209,7 @@ class DriftWatch:
     def ended(self, run_ids: Iterable[str]) -> None:
         """Tell whoever wants to know of the runs among these that judged frozen answers again."""
         for run_id, run in latest_runs(self.store, checks=True).items():
-            if run_id in set(run_ids) and self.on_check is not None:
+            if run_id in set(run_ids) and run.spec.dataset and self.on_check is not None:
                 self.on_check(self.report(run.evaluator))
 
     def _check(

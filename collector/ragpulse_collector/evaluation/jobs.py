@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from ragpulse_collector.evaluation.labelled import labelled
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.store import Store, Transaction
@@ -264,15 +265,14 @@ def missing_span(evaluator: Evaluator) -> EvaluationResult:
 def prepare(store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> list[Work]:
     """Build the cases of many jobs with few reads."""
     claims, keys = list(jobs), ScoreKeys()
-    datasets = {run.spec.dataset for _, run, _ in claims if run and run.spec.dataset}
-    frozen = {name: frozen_cases(store, name) for name in datasets}
-    units = list(dict.fromkeys(job.unit for job, run, _ in claims if not (run and run.spec.dataset)))
+    frozen = {spec: _frozen(store, spec) for spec in {run.spec for _, run, _ in claims if run and run.spec.is_frozen}}
+    units = list(dict.fromkeys(job.unit for job, run, _ in claims if not (run and run.spec.is_frozen)))
     judged = {job.unit for job, _, each in claims if each.judge_id is not None or "history" in each.needs}
     cases = cases_of(store, units, judged=judged, stepped=any("trace" in each.needs for _, _, each in claims))
     works = []
     for job, run, evaluator in claims:
-        if run is not None and run.spec.dataset:
-            fields = frozen[run.spec.dataset].get((job.unit.trace_id, job.unit.span_id))
+        if run is not None and run.spec.is_frozen:
+            fields = frozen[run.spec].get((job.unit.trace_id, job.unit.span_id))
             case, key = None if fields is None else Case.model_validate(fields), job.job_id  # no other run shares it
         else:
             case = cases.get(job.unit)
@@ -282,6 +282,13 @@ def prepare(store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> 
         works.append(Work(job=job, run=run, evaluator=evaluator, case=case, key=key, attempts=attempts))
     stored = stored_keys(store.read, units, [work.key for work in works])
     return [_beside(work, stored.get(work.key)) for work in works] if stored else works
+
+
+def _frozen(store: Store, spec: ReplaySpec) -> Mapping[tuple[str, str], Any]:
+    """Return the cases of a run that are not stored traces, by trace and span."""
+    if spec.dataset is not None:
+        return frozen_cases(store, spec.dataset)
+    return {(trace.hex, f"{span:016x}"): each.case for (trace, span), each in labelled().items()}
 
 
 def _beside(work: Work, has_verdict: bool | None) -> Work:

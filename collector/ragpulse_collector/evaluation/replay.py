@@ -329,7 +329,8 @@ def _unit(unit: ReplayUnit) -> Unit:
 
 def _progress(run: Run, finished: Sequence[Finished], share: Share | None, *, current: bool) -> ReplayProgress:
     counts = {each.status: each.n for each in finished}
-    done, cost = sum(counts.values()), sum(each.cost_usd or 0.0 for each in finished)
+    done = run.total if run.spec.sent else sum(counts.values())
+    cost = sum(each.cost_usd or 0.0 for each in finished)
     last = max((each.last for each in finished if each.last), default=None)
     status = ("done" if done >= run.total else "running") if run.status in OPEN_RUN else run.status
     rate = _rate(finished, last)
@@ -350,7 +351,7 @@ def _progress(run: Run, finished: Sequence[Finished], share: Share | None, *, cu
         skipped=counts.get("skipped", 0),
         invalid=counts.get("invalid", 0),
         error=counts.get("error", 0),
-        cost_usd=None if any(each.unpriced for each in finished) else cost,
+        cost_usd=None if run.spec.sent or any(each.unpriced for each in finished) else cost,
         max_usd=run.max_usd,
         reason=run.error,
         rate_per_s=rate,

@@ -9,12 +9,9 @@ from pydantic import Field
 from ragpulse_collector.api.models import Filters, LastWeek
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Count, Duration, EvaluatorName
-from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.drift import DriftReport, Watched
-from ragpulse_collector.evaluation.judge_checking import JudgeChecker, StartedCheck
-from ragpulse_collector.evaluation.judge_checks import JudgeChecks, checks_of
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.evaluation.judge_checks import JudgeChecker, JudgeChecks, StartedCheck
 
 
 @operation("GET drift")
@@ -43,9 +40,9 @@ def judge_again(watch: DriftWatch, /, evaluator: EvaluatorName) -> DriftReport:
 
 
 @operation("GET judge/checks")
-def checks(settings: Settings, catalog: Catalog, checker: JudgeChecker, /) -> JudgeChecks:
+def checks(checker: JudgeChecker, /) -> JudgeChecks:
     """Reports of checks of judges, newest first, and how far a check is."""
-    return checks_of(settings, catalog.judge, checker.state)
+    return checker.checks()
 
 
 @operation("POST judge/check", scope="admin")

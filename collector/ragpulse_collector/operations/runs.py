@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+from uuid import uuid4
+
+from pydantic import Field, JsonValue
 
 from ragpulse_collector.api.operations import operation
-from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.evaluation.judge_checking import JudgeChecker
-from ragpulse_collector.evaluation.judge_checks import checks_of
+from ragpulse_collector.api.params import Names
+from ragpulse_collector.evaluation.judge_checks import checked_report
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.interface import Command
 from ragpulse_collector.operations.rules import RuleInForce, rule_list
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.sampling import Rules
-from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.runs import Run
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.runs import (
+    LABELLED,
+    ReplaySpec,
+    Run,
+    add_report,
+    add_run,
+    latest_runs,
+    reports,
+)
 
 Purpose = Literal["live", "exploratory", "check"]
 
@@ -41,7 +51,7 @@ class RunShown:
     """A run: who evaluates what, for which purpose, how far it is and what it costs."""
 
     run_id: str
-    """A rule's is `rule:NAME`, that of a check on labelled answers `judge:TIME`."""
+    """A rule's is `rule:NAME`."""
     evaluators: Sequence[str]
     version: str | None = None
     judge: str | None = None
@@ -83,30 +93,59 @@ _COLUMNS = {
 
 
 @operation("GET runs", command=Command("runs", columns={"runs": _COLUMNS}))
-def run_list(
-    store: Store, rules: Rules, replays: Replays, settings: Settings, catalog: Catalog, checker: JudgeChecker, /,
-    purpose: Purpose | None = None,
-) -> RunList:  # fmt: skip
+def run_list(store: Store, rules: Rules, replays: Replays, /, purpose: Purpose | None = None) -> RunList:
     """Everything that evaluates: rules, replays and checks of judges."""
     shown = [
         *map(_of_rule, rule_list(store, rules).rules),
         *(_of_run(run, progress) for run, progress in replays.runs()),
-        *_of_checks(settings, catalog, checker),
     ]
     return RunList([one for one in shown if purpose in (None, one.purpose)])
 
 
 @operation("GET runs/{id}")
-def one_run(
-    store: Store, rules: Rules, replays: Replays, settings: Settings, catalog: Catalog, checker: JudgeChecker, /,
-    id: str,
-) -> RunShown:  # fmt: skip
+def one_run(store: Store, rules: Rules, replays: Replays, /, id: str) -> RunShown:
     """One run."""
-    runs = run_list(store, rules, replays, settings, catalog, checker).runs
+    runs = run_list(store, rules, replays).runs
     found = next((one for one in runs if one.run_id == id), None)
     if found is None:
         raise NotFound(f"no run {id!r}: GET runs lists them")
     return found
+
+
+@operation("POST runs", scope="admin")
+def keep_run(
+    store: Store,
+    rules: Rules,
+    replays: Replays,
+    /,
+    evaluators: Names,
+    report: dict[str, JsonValue],
+    total: Annotated[int, Field(ge=0)],
+    judge: str | None = None,
+    dataset: Annotated[str | None, "What it asked; default: the labelled answers of a judge's check."] = None,
+) -> RunShown:
+    """Keep a check that the caller has run: `ragpulse judge check` and `regress` send their reports."""
+    spec = ReplaySpec(labelled=dataset is None, dataset=dataset, sent=True)
+    if spec.labelled:
+        report = checked_report(report, judge)
+    key = (uuid4().hex[:12], LABELLED if spec.labelled else ", ".join(evaluators), "", judge, "done", total)
+
+    def work(tx: Transaction) -> None:
+        add_run(tx, Run(*key, None, None, tx.at, False, spec, "check"))
+        add_report(tx, key[0], json.dumps(report))
+
+    store.write(work).result()
+    return one_run(store, rules, replays, key[0])
+
+
+@operation("GET runs/{id}/report")
+def run_report(store: Store, /, id: str) -> dict[str, JsonValue]:
+    """The report that the caller of a run has sent."""
+    found = reports(store.read, [id])
+    if id not in found or id not in latest_runs(store, run_id=id, checks=True):
+        raise NotFound(f"no report was sent for a run {id!r}: `result` in GET runs says where its result is")
+    sent: dict[str, JsonValue] = json.loads(found[id])
+    return sent
 
 
 def _of_rule(rule: RuleInForce) -> RunShown:
@@ -127,7 +166,7 @@ def _of_rule(rule: RuleInForce) -> RunShown:
 def _of_run(run: Run, progress: ReplayProgress) -> RunShown:
     spec = run.spec
     population = Population(
-        of="dataset" if spec.dataset else "range",
+        of="labelled" if spec.labelled else "dataset" if spec.dataset else "range",
         where=spec.where,
         since=spec.since,
         until=spec.until,
@@ -136,13 +175,13 @@ def _of_run(run: Run, progress: ReplayProgress) -> RunShown:
     )
     return RunShown(
         run_id=run.run_id,
-        evaluators=[run.evaluator],
-        version=run.version,
+        evaluators=run.evaluator.split(", "),
+        version=run.version or None,
         judge=run.judge,
         purpose=run.purpose,
         population=population,
         order="random",
-        by="caller" if spec.external else "collector",
+        by="caller" if spec.external or spec.sent else "collector",
         state=progress.status,
         total=progress.total,
         done=progress.done,
@@ -154,41 +193,14 @@ def _of_run(run: Run, progress: ReplayProgress) -> RunShown:
         reason=progress.reason,
         created_at=progress.created_at,
         finished_at=progress.finished_at,
-        result=f"GET drift?evaluator={run.evaluator}" if run.kind else f"GET replays/{run.run_id}/result",
+        result=_result(run),
     )
 
 
-def _of_checks(settings: Settings, catalog: Catalog, checker: JudgeChecker) -> Iterator[RunShown]:
-    """Yield the checks on labelled answers: the one that runs, and those that ended."""
-    answers = checks_of(settings, catalog.judge, checker.state)
-    labelled, evaluators = Population(of="labelled"), ["faithfulness", "pairwise"]
-    if (started := answers.started) is not None and (started.running or started.error):
-        yield RunShown(
-            run_id="judge:now",
-            evaluators=evaluators,
-            judge=started.judge,
-            purpose="check",
-            population=labelled,
-            order="arrival",
-            state="running" if started.running else "failed",
-            total=started.n,
-            done=started.done,
-            cost_usd=None,
-            reason=started.error,
-            result=None,
-        )
-    for stored in answers.checks:
-        yield RunShown(
-            run_id=f"judge:{stored.at:%Y-%m-%dT%H:%M:%S}",
-            evaluators=evaluators,
-            judge=stored.check.judge,
-            purpose="check",
-            population=labelled,
-            order="arrival",
-            state="done",
-            total=stored.check.questions,
-            done=stored.check.questions,
-            cost_usd=None,
-            finished_at=stored.at,
-            result="GET judge/checks",
-        )
+def _result(run: Run) -> str:
+    """Return the operation that shows what a run found."""
+    if run.spec.labelled:
+        return "GET judge/checks"
+    if run.spec.sent:
+        return f"GET runs/{run.run_id}/report"
+    return f"GET drift?evaluator={run.evaluator}" if run.kind else f"GET replays/{run.run_id}/result"

@@ -5,6 +5,7 @@ Tables and columns are only ever added, so an older store is brought to this ver
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -17,7 +18,7 @@ import duckdb
 
 from ragpulse_collector.settings import ACCEPTANCE
 from ragpulse_collector.store import schema
-from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line
+from ragpulse_collector.store.connection import attach_file, duckdb_settings, first_line, literal
 from ragpulse_collector.store.log import has_commits, log_bytes
 from ragpulse_collector.store.protocol import StoreError, utc_now
 from ragpulse_collector.store.schema import REQUESTS_SINCE, SCHEMA_VERSION, TABLES, column_types
@@ -83,9 +84,17 @@ _FROZEN_SETS = (
     "DELETE FROM raw.meta WHERE starts_with(key, 'anchors/') OR starts_with(key, 'drift/')",
 )
 """Before version 14 frozen answers and their checks were texts of `raw.meta`, not datasets and runs."""
+_CHECKED = """
+    INSERT INTO raw.runs BY NAME
+    SELECT left(md5({line}), 12) AS run_id, 'faithfulness, pairwise' AS evaluator, '' AS version,
+           {line}->>'$.check.judge' AS judge, 'done' AS status, ({line}->>'$.check.questions')::BIGINT AS total,
+           coalesce(try_cast({line}->>'$.at' AS TIMESTAMP), now()::TIMESTAMP) AS created_at,
+           false AS in_use, 'check' AS kind,
+           '{{"labelled": true, "sent": true}}' AS spec, ({line}->'$.check')::VARCHAR AS result"""
+"""Before version 15 checks of judges on labelled answers were lines of a file beside the store."""
 _REQUESTS_ALONE = 13
 """Before this version every root counted as a request."""
-_RUNS = 14
+_RUNS, _REPORTS = 14, 15
 
 
 def file_version(fetch: Fetch) -> int:
@@ -129,12 +138,29 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False)
         if 0 < version < _RUNS and fetch("SELECT 1 FROM raw.meta WHERE starts_with(key, 'anchors/') LIMIT 1"):
             for statement in _FROZEN_SETS:
                 execute(statement)
+        if version < _REPORTS:
+            for line in _checks_beside(name, in_file=in_file):
+                execute(_CHECKED.format(line=literal(line)))
         _write_version(execute, version)
         execute("COMMIT")
     except BaseException:
         execute("ROLLBACK")
         raise
     return version
+
+
+def _checks_beside(name: str, *, in_file: bool) -> list[str]:
+    """Return the checks of judges in the file beside a store; a line that a crash cut off is left out."""
+    file = Path(f"{name if in_file else 'ragpulse'}.judge-checks.jsonl")
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n") if file.is_file() else []
+    return list(filter(_is_check, lines))
+
+
+def _is_check(line: str) -> bool:
+    try:
+        return bool(json.loads(line)["check"]["judge"])
+    except (ValueError, TypeError, LookupError):
+        return False
 
 
 def _write_version(execute: Execute, version: int) -> None:

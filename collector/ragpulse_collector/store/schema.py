@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 REQUESTS_SINCE = "requests_since"
 """The key of `raw.meta` with the time of the upgrade since which roots that are no requests are not counted."""
 
@@ -76,11 +76,12 @@ TABLES: dict[str, str] = {
         normalized DOUBLE, passing BOOLEAN, label VARCHAR, explanation VARCHAR, parts VARCHAR, ci_lo DOUBLE,
         ci_hi DOUBLE, calls VARCHAR, cost_usd DOUBLE, elapsed_ms DOUBLE, attempt INTEGER, created_at TIMESTAMP,
         run_id VARCHAR, scope VARCHAR, identifier VARCHAR, session_id VARCHAR""",
-    # `kind`: `check`, or null for a replay.
+    # `kind`: `check`, or null for a replay. `result`: the report of a check that is no estimate over traces (JSON).
     # `in_use`: null in the rows of versions before 12, whose replays were all in use.
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
-        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP, in_use BOOLEAN, kind VARCHAR""",
+        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP, in_use BOOLEAN, kind VARCHAR,
+        result VARCHAR""",
     # `reused`: the score was stored before, by another run or an online evaluation.
     "run_items": """
         run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID, reused BOOLEAN""",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from itertools import groupby
 from statistics import fmean, quantiles
 from typing import Any
 
@@ -46,8 +47,8 @@ class JudgeCheck:
     latency_s: float | None
     """Mean seconds of a reply."""
     latency_p95_s: float | None
-    waits: int
-    """How often the server asked to wait (its rate limit)."""
+    waits: int | None
+    """How often the server asked to wait (its rate limit); None where nobody counted."""
     verdicts: tuple[str, ...]
     """In words, the most important first."""
 
@@ -74,43 +75,75 @@ class _Watched(JudgeWrapper):
                 raise error
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One case of a check, and which evaluator puts it to the judge."""
+
+    evaluator: str
+    case: Case
+    right: bool | None = None
+    """Whether the answer is right, where that is known."""
+    again: bool = False
+    """Whether it is asked for the second time."""
+
+
+@cache
+def check_questions() -> tuple[Question, ...]:
+    """The questions of a check, in their order."""
+    cases, choices = _cases()
+    return (
+        *(Question("faithfulness", case, right) for case, right in (*cases, *_unit_tests())),
+        *(Question("faithfulness", case, right, again=True) for case, right in cases),
+        *(Question("pairwise", choice) for choice in choices),
+    )
+
+
 async def check_judge(
-    judge: Judge, cache: JudgeCache, *, concurrency: int = 4, progress: Progress = False
+    judge: Judge, record: JudgeCache, *, concurrency: int = 4, progress: Progress = False
 ) -> JudgeCheck:
     """Ask the judge; raises the `JudgeError` of a judge that cannot be asked."""
     watched = _Watched(judge)
     gated = GatedJudge(watched, Gate(concurrency))
-    first, second = CachedJudge(gated, cache), CachedJudge(gated, cache, id=f"{judge.id} (second run)")
-    server = await _server(watched, judge)
-    cases, choices = _cases()
-    ask = partial(_ask, concurrency=concurrency, progress=progress)
-    labelled = [*cases, *_unit_tests()]
-    once = await ask("faithfulness", [case for case, _ in labelled], first)
-    again = await ask("faithfulness", [case for case, _ in cases], second)
-    chosen = await ask("pairwise", choices, first)
-    watched.raise_failure([*once, *again, *chosen])
-    found = detection(once, [right for _, right in labelled])
-    twice = self_consistency([[r.passing for r in run] for run in (once[: len(cases)], again)], threshold=0.5)
-    position = position_bias([result for result in chosen if result.status == "ok"])
+    first, second = CachedJudge(gated, record), CachedJudge(gated, record, id=f"{judge.id} (second run)")
+    server, results = await _server(watched, judge), list[EvaluationResult]()
+    for (name, again), asked in groupby(check_questions(), key=lambda each: (each.evaluator, each.again)):
+        cases, asked_judge = [each.case for each in asked], second if again else first
+        (found,) = (await evaluate(cases, name, judge=asked_judge, concurrency=concurrency, progress=progress)).values()
+        results += found
+    watched.raise_failure(results)
+    waits = sum(error.retry_after_s is not None for error in watched.failures)
+    return judge_report(judge.id, results, server=server, waits=waits)
+
+
+def judge_report(
+    judge: str, results: Sequence[EvaluationResult], *, server: Mapping[str, Any], waits: int | None = None
+) -> JudgeCheck:
+    """Return what the results of `check_questions`, in the same order, say of a judge."""
+    asked = list(zip(check_questions(), results, strict=True))
+    once = [(result, each.right) for each, result in asked if each.evaluator != "pairwise" and not each.again]
+    again = [result for each, result in asked if each.again]
+    chosen = [result for each, result in asked if each.evaluator == "pairwise" and result.status == "ok"]
+    found = detection([result for result, _ in once], [bool(right) for _, right in once])
+    runs = ([result for result, _ in once[: len(again)]], again)
+    twice = self_consistency([[result.passing for result in run] for run in runs], threshold=0.5)
+    position = position_bias(chosen)
     return JudgeCheck(
-        judge=judge.id,
+        judge=judge,
         server=server,
         detection=found,
         consistency=twice,
         position=position,
-        waits=sum(error.retry_after_s is not None for error in watched.failures),
+        waits=waits,
         verdicts=_verdicts(found, twice, position),
-        questions=sum(len(result.calls) for result in (*once, *again, *chosen)),
-        **_costs([call for result in (*once, *again) for call in result.calls]),
+        questions=sum(len(result.calls) for result in results),
+        **_costs([call for each, result in asked if each.evaluator != "pairwise" for call in result.calls]),
     )
 
 
 def check_estimates(judge: Judge) -> list[Estimate]:
     """Return the expected calls and tokens of a check: one for each result, as if nothing was recorded."""
-    cases, choices = _cases()
-    answers = [case for case, _ in (*cases, *_unit_tests(), *cases)]
-    faithfulness, pairwise = (get_evaluator(name, judge=judge) for name in ("faithfulness", "pairwise"))
-    return [*map(faithfulness.estimate, answers), *map(pairwise.estimate, choices)]
+    evaluators = {name: get_evaluator(name, judge=judge) for name in ("faithfulness", "pairwise")}
+    return [evaluators[each.evaluator].estimate(each.case) for each in check_questions()]
 
 
 def _cases() -> tuple[list[tuple[Case, bool]], list[Case]]:
@@ -135,11 +168,6 @@ def _costs(calls: Sequence[JudgeCall]) -> dict[str, float | None]:
         "latency_s": fmean(times) if times else None,
         "latency_p95_s": quantiles(times, n=20)[-1] if len(times) > 1 else None,
     }
-
-
-async def _ask(name: str, cases: Sequence[Case], judge: Judge, **options: Any) -> list[EvaluationResult]:
-    (results,) = (await evaluate(cases, name, judge=judge, **options)).values()
-    return results
 
 
 async def _server(watched: Judge, judge: Judge) -> dict[str, Any]:

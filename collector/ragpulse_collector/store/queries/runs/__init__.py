@@ -41,8 +41,17 @@ class ReplaySpec:
     matching: int | None = None
     dataset: str | None = None
     """The dataset whose frozen answers are judged, in place of stored traces."""
+    labelled: bool = False
+    """Whether the labelled answers of this package are judged, in place of stored traces."""
     external: Declaration | None = None
     """The evaluator if the caller evaluates; the open status is then `external`."""
+    sent: bool = False
+    """Whether the caller ran it and sent the report: it has no jobs."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its cases do not come from stored traces."""
+        return self.labelled or self.dataset is not None
 
 
 _SPECS = TypeAdapter(ReplaySpec)
@@ -79,6 +88,8 @@ class Run:
 
 _COLUMNS = ("run_id", "evaluator", "version", "judge", "status", "total", "max_usd", "error", "created_at", "in_use",
             "spec", "kind")  # fmt: skip
+LABELLED = "faithfulness, pairwise"
+"""What a check of a judge on labelled answers evaluates, as the evaluator of its run."""
 ENDED = ("done", "cancelled", "capped", "failed")
 """The states of a replay that nothing evaluates now."""
 DELETED = "deleted"
@@ -218,9 +229,51 @@ def shares(store: Store, evaluator: str | None, *, exploratory: bool = False) ->
 
 
 def add_run(tx: Transaction, run: Run) -> None:
-    """Append a new replay."""
+    """Append a new run, or the next state of one."""
     spec = _SPECS.dump_json(run.spec, exclude_none=True).decode()
     tx.append("runs", _COLUMNS, [tuple(spec if name == "spec" else getattr(run, name) for name in _COLUMNS)])
+
+
+def add_report(tx: Transaction, run_id: str, report: str) -> None:
+    """Append the report (JSON) of a run that is done."""
+    tx.execute(
+        "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($report AS result, $now::TIMESTAMP AS created_at)"
+        " FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1",
+        {"run": run_id, "report": report, "now": tx.at},
+    )
+
+
+def reports(read: Read, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the report (JSON) of each of the runs that has one."""
+    rows = read(
+        "SELECT run_id, arg_max(result, created_at) FROM raw.runs WHERE result IS NOT NULL"
+        " AND run_id IN (SELECT unnest($ids::VARCHAR[])) GROUP BY run_id",
+        {"ids": list(run_ids)},
+    ).rows
+    return dict(rows)
+
+
+class LastScore(NamedTuple):
+    """The last score of a job."""
+
+    trace_id: UUID
+    span_id: int
+    status: Literal["ok", "invalid", "error", "skipped"]
+    passing: bool | None
+    explanation: str | None
+    parts: str | None
+    """JSON."""
+    calls: str | None
+    """JSON."""
+
+
+def last_scores(read: Read, run_id: str) -> list[LastScore]:
+    """Return the last score of each job of a run."""
+    return read(
+        "SELECT trace_id, span_id, status, passing, explanation, parts, calls FROM raw.scores WHERE run_id = $run"
+        " QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY created_at DESC, attempt DESC) = 1",
+        {"run": run_id},
+    ).tuples(LastScore)
 
 
 class ReplayUnit(NamedTuple):
