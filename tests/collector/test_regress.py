@@ -223,6 +223,10 @@ def test_stored_traces_of_the_same_questions_are_compared(
     assert (report["n"], report["identical"]["value"], report["jaccard"]["value"]) == (25, 0.0, 1.0)
     assert report["similarity"]["value"] == pytest.approx(2 / 3)
     assert report["worst"][0]["response_b"] == "It has 330 metres."
+    client = connect(running.url)
+    kept = client.call("GET runs", {"purpose": "check"})["runs"]
+    assert [(one["state"], one["total"], one["population"]["dataset"]) for one in kept] == [("done", 25, str(path))] * 4
+    assert client.call(kept[0]["result"]) == report
 
 
 def test_a_dataset_is_frozen_and_compared(collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

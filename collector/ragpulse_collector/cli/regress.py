@@ -29,6 +29,7 @@ from ragpulse_collector.cli.options import (
     asking,
     gate,
     option,
+    sentence,
     since_option,
     source,
     where_option,
@@ -97,16 +98,29 @@ def regress(source: Source, file: str, kind: str, max_drop: float | None, **opti
     from ragpulse_collector.api.http import plain
 
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
-    found = gates(_compared(Path(file), source, options), limits, max_drop=max_drop)
-    {"table": _print, "markdown": _markdown, "json": print_json}[kind](plain(found))
+    ask = source.asker()
+    found = gates(_compared(Path(file), ask, source, options), limits, max_drop=max_drop)
+    report = plain(found)
+    {"table": _print, "markdown": _markdown, "json": print_json}[kind](report)
+    if not source.file:
+        _keep(ask, file, report, options["similarity"])
     return 0 if found.verdict is None else Limit(min=0.0).status(found.verdict)
 
 
-def _compared(path: Path, source: Source, options: Mapping[str, Any]) -> Regression:
+def _keep(ask: Ask, file: str, report: Json, similarity: str) -> None:
+    """Send the report as a run; a key that may only read changes no exit status."""
+    evaluators = [*(score["evaluator"] for score in report["scores"]), *report["unscored"]] or [similarity]
+    run = {"evaluators": list(dict.fromkeys(evaluators)), "dataset": file, "total": report["n"], "report": report}
+    try:
+        ask("POST runs", run)
+    except Refusal as error:
+        click.echo(f"ragpulse: `ragpulse runs` does not list this comparison: {sentence(error)}", err=True)
+
+
+def _compared(path: Path, ask: Ask, source: Source, options: Mapping[str, Any]) -> Regression:
     from ragpulse_collector.analysis.compare.regression import regression
     from ragpulse_collector.cli.baseline import newest_answers, read_baseline
 
-    ask = source.asker()
     before = read_baseline(path) if path.is_file() else _dataset(path, ask)
     if options["app"]:
         after = _answers_of_app(before, ask, source, options)
