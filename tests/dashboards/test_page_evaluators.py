@@ -114,8 +114,8 @@ def test_the_newest_check_of_the_configured_judge_is_shown(judge: dict[str, Any]
     ("running", "error", "words"),
     [
         (True, None, "A check runs: 120 of 360."),
-        (False, "<b>no room</b>", "The check stopped: <b>no room</b>. The next one goes on where it stopped."),
-        (False, None, "The check of openai/gpt-5-mini is done."),
+        (False, "<b>no room</b>", "The check stopped: <b>no room</b>."),
+        (False, None, "1,000 answers cost"),
         (None, None, "1,000 answers cost"),
     ],
 )

@@ -164,8 +164,9 @@ def _answers_of_app(before: Sequence[Answered], ask: Ask, source: Source, option
         raise Failure("--app sends spans: it needs a running collector, not --db")
     call = _function(options["app"], source.url)
     since = _utc(datetime.now(UTC))
-    with asyncio.Runner() as runner:  # clients that the application keeps belong to one event loop
-        answered = sum(_answers(call, answer.query, runner) for answer in before)
+    bar = click.progressbar(before, label="questions", file=sys.stderr)
+    with asyncio.Runner() as runner, bar:  # clients that the application keeps belong to one event loop
+        answered = sum(_answers(call, answer.query, runner) for answer in bar)
     queries = [answer.query for answer in before]
     evaluators = {score.evaluator for answer in before for score in answer.scores}
     deadline = time.monotonic() + options["wait"]

@@ -62,7 +62,7 @@ class CheckState:
     """Results so far, also failed ones."""
     n: int
     error: str | None
-    """Why it ended without a report; the next one goes on where it stopped."""
+    """Why it ended without a report; after a cap the next one goes on where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
