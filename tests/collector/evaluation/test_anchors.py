@@ -34,6 +34,7 @@ from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.retention import prune
+from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_evaluators import Case, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 
@@ -317,4 +318,4 @@ def test_sets_of_older_versions_become_datasets_and_runs(tmp_path: Path) -> None
         assert (check.failed, check.judge_move and check.judge_move.n, check.at) == (1, 2, FROZEN)
         assert check.cost_usd == pytest.approx(0.3)
         assert store.read("SELECT count(*) FROM raw.meta WHERE key LIKE '%/mine'").value == 0
-    assert path.with_name(f"{path.name}.before-v14").exists()
+    assert path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}").exists()
