@@ -242,7 +242,8 @@ class FakeTraces:
         """All spans whole, of all only what a waterfall shows, or one."""
         spans = self._spans(row)
         if which == "brief":
-            return [{name: span[name] for name in BRIEF} for span in spans]
+            texts = {"arguments": None, "result": None}
+            return [{name: span[name] for name in BRIEF} | texts for span in spans]
         return [span for span in spans if which in (None, span["span_id"])]
 
     def _spans(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -3,17 +3,18 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ragpulse_collector.store.queries.trace_answers import SpanBrief
-from ragpulse_dashboards.pages.trace import waterfall
+from ragpulse_collector.store.queries.trace_answers import SpanStep
+from ragpulse_dashboards.pages.trace import path, waterfall
 
-SPAN = SpanBrief(
+SPAN = SpanStep(
     span_id="", parent_span_id=None, start_time=datetime(2026, 1, 1), latency_ms=1.0, name=None, kind=None,
     status=None, error_type=None, contexts_state=None, input_tokens=None, output_tokens=None, cost_usd=None,
     ttft_ms=None, status_message=None,
+    arguments=None, result=None,
 )  # fmt: skip
 
 
-def span(name: str, parent: str | None, offset_ms: int, took: float) -> SpanBrief:
+def span(name: str, parent: str | None, offset_ms: int, took: float) -> SpanStep:
     """A span named like its id."""
     start = SPAN.start_time + timedelta(milliseconds=offset_ms)
     return replace(SPAN, span_id=name, parent_span_id=parent, start_time=start, latency_ms=took, name=name)
@@ -54,3 +55,29 @@ def test_only_so_many_rows_are_made() -> None:
     spans = [replace(SPAN, span_id=f"{n:016x}") for n in range(30)]
     assert len(waterfall(spans, limit=10)) == 10
     assert len(waterfall(spans)) == 30
+
+
+def test_a_call_with_the_same_arguments_is_marked() -> None:
+    """From the second time on; other arguments, none, and long ones of which only the beginning is known are not."""
+    calls = ["a", "b", "a", None, None, "a", "x" * 1000, "x" * 1000]
+    spans = [replace(span(str(at), None, at, 1), name="search", arguments=text) for at, text in enumerate(calls)]
+    assert [row.again for row in waterfall(spans)] == [0, 0, 1, 0, 0, 2, 0, 0]
+
+
+def test_the_path_folds_what_repeats() -> None:
+    """Steps in the order of time; runs of one, two or three steps are one, with the first that failed."""
+
+    def made(names: str) -> list[SpanStep]:
+        spans = [replace(span(str(at), None, at, 1), name=name.lower(), kind="tool") for at, name in enumerate(names)]
+        return [replace(one, status="error") if name.isupper() else one for one, name in zip(spans, names, strict=True)]
+
+    def shown(names: str) -> list[tuple[str, int, str | None]]:
+        return [("".join(str(one.name) for one in step.spans), step.times, step.failed and step.failed.span_id)
+                for step in path(made(names))]  # fmt: skip
+
+    assert shown("abc") == [("a", 1, None), ("b", 1, None), ("c", 1, None)]
+    assert shown("aaab") == [("a", 3, None), ("b", 1, None)]
+    assert shown("pxyxYxyz") == [("p", 1, None), ("xy", 3, "4"), ("z", 1, None)]
+    assert shown("abcabca") == [("abc", 2, None), ("a", 1, None)]
+    assert len(shown("ab" * 100)) == 1
+    assert shown("") == []

@@ -33,6 +33,7 @@ from ragpulse_collector.store.queries.trace_answers import (
     OfTrace,
     SpanBrief,
     SpanScore,
+    SpanStep,
     SpanWhole,
     parsed,
 )
@@ -47,7 +48,7 @@ class TraceParts:
     trace: TraceRow | None = None
     previous: Neighbour | None = None
     next: Neighbour | None = None
-    spans: Sequence[SpanWhole | SpanBrief] = ()
+    spans: Sequence[SpanWhole | SpanStep] = ()
     contexts: Sequence[ContextRow] = ()
     scores: Sequence[SpanScore] = ()
     decisions: Sequence[DecisionRow] = ()
@@ -164,7 +165,7 @@ def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
     return unit.span_id, unit.request_time
 
 
-def _restored(spans: Sequence[SpanBrief], contexts: Sequence[ContextRow]) -> list[SpanBrief]:
+def _restored(spans: Sequence[SpanWhole | SpanStep], contexts: Sequence[ContextRow]) -> list[SpanWhole | SpanStep]:
     """Put the texts of columns back into the raw attributes, where the spans have these."""
     documents = _documents(contexts)
     return [_with_attributes(span, documents) if isinstance(span, SpanWhole) else span for span in spans]

@@ -1,6 +1,7 @@
 """`/traces/{id}`: one question, its answer, contexts, verdicts and spans; `/label`: the queue of answers to label."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -17,7 +18,7 @@ from ragpulse_collector.operations.data import Queued
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.operations.trace import TextFile, TraceParts
 from ragpulse_collector.refusals import Invalid, NotFound
-from ragpulse_collector.store.queries.trace_answers import SpanBrief, SpanScore, SpanWhole
+from ragpulse_collector.store.queries.trace_answers import BEGINNING, SpanBrief, SpanScore, SpanStep, SpanWhole
 from ragpulse_collector.store.queries.traces import TraceRow
 from ragpulse_dashboards.answer import context_views, find_sentences, render_answer
 from ragpulse_dashboards.formats import as_judged, readable
@@ -38,6 +39,10 @@ FIRST_ROWS: Final = 200
 """Rows of a trace's page at first; a thousand rows make it half as slow again."""
 MAX_ROWS: Final = 2000
 MAX_DEPTH: Final = 12
+STEPS: Final = ("agent", "retriever", "reranker", "llm", "tool")
+"""Kinds of spans that are a step of the path."""
+MAX_PERIOD: Final = 3
+"""Steps that the path folds where they repeat."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -103,6 +108,7 @@ def _context(request: Request, head: "TraceParts", rest: "TraceParts") -> dict[s
         "exploratory": [score for score in rest.scores if score.exploratory and score.run_id],
         "failing": head.trace.error or any(one.score.passing is False for one in chips),
         "rows": waterfall(rest.spans, limit=limit),
+        "steps": path(rest.spans),
         "axis": time_axis(rest.spans),
         "n_spans": len(rest.spans),
         "done": request.query_params.get("done", ""),
@@ -308,6 +314,8 @@ class SpanRow(NamedTuple):
     """Duration, percent of the trace; at least a visible sliver."""
     tick: float | None
     """The first token, percent of the trace."""
+    again: int = 0
+    """How often the step was called with the same arguments before."""
 
 
 def waterfall(spans: Sequence["SpanBrief"], *, limit: int = MAX_ROWS) -> list[SpanRow]:
@@ -315,14 +323,49 @@ def waterfall(spans: Sequence["SpanBrief"], *, limit: int = MAX_ROWS) -> list[Sp
     if not spans:
         return []
     first, total = _extent(spans)
-    rows = []
+    rows, calls = [], Counter[tuple[str | None, str]]()
     for span, depth in islice(_tree_order(spans), limit):
         left = min(_offset_ms(first, span) / total * 100, 99.6)
         width = min(max((span.latency_ms or 0) / total * 100, 0.4), 100 - left)
         token = span.ttft_ms
         tick = None if token is None else round(min(left + token / total * 100, 99.8), 2)
-        rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2), tick))
+        again, arguments = 0, span.arguments if isinstance(span, SpanStep) else None
+        if arguments and len(arguments) < BEGINNING:  # of longer ones only the beginning is known
+            again = calls[span.name, arguments]
+            calls[span.name, arguments] += 1
+        rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2), tick, again))
     return rows
+
+
+class PathStep(NamedTuple):
+    """Steps that follow each other, and how often they do so in a row."""
+
+    spans: Sequence["SpanBrief"]
+    times: int
+    failed: "SpanBrief | None"
+    """The first of them that failed."""
+
+
+def path(spans: Sequence["SpanBrief"]) -> list[PathStep]:
+    """Return what the application did, in order: its calls of models, tools and searches; repeats are one step."""
+    steps = sorted((span for span in spans if span.kind in STEPS), key=lambda span: span.start_time)
+    names, found, at = [span.name for span in steps], [], 0
+    while at < len(steps):
+        runs = {length: _times(names, at, length) for length in range(1, MAX_PERIOD + 1)}
+        length = max(runs, key=lambda length: (runs[length] * length if runs[length] > 1 else 0, -length))
+        ran = steps[at : at + length * runs[length]]
+        failed = next((span for span in ran if span.status == "error" or span.error_type), None)
+        found.append(PathStep(ran[:length], runs[length], failed))
+        at += len(ran)
+    return found
+
+
+def _times(names: Sequence[str | None], at: int, length: int) -> int:
+    """Return how often the names that begin at a place follow each other."""
+    times, first = 1, names[at : at + length]
+    while len(first) == length and names[at + times * length : at + (times + 1) * length] == first:
+        times += 1
+    return times if len(first) == length else 0
 
 
 def time_axis(spans: Sequence["SpanBrief"]) -> list[float]:

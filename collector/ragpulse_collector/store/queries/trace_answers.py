@@ -39,6 +39,14 @@ class SpanBrief:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanStep(SpanBrief):
+    """A row of a waterfall; of a tool and a search with the beginnings of what went in and came out."""
+
+    arguments: str | None
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SpanWhole(SpanBrief):
     """A row of the view `spans`."""
 
@@ -187,11 +195,15 @@ class FirstUnit(NamedTuple):
 AROUND = timedelta(hours=2)
 """With a known time only this much of the time around it is read, so that a look-up in a large file is cheap."""
 BRIEF = "brief"
+BEGINNING = 1000
+"""Characters of the arguments and the result of a tool in a waterfall."""
 _BRIEF = f"""
     SELECT {hex_span("s.span_id")} AS span_id, {hex_span("s.parent_span_id")} AS parent_span_id, s.start_time,
            s.duration_us / 1000.0 AS latency_ms, s.name, s.kind, s.status, s.error_type,
-           s.contexts_state, s.input_tokens, s.output_tokens, s.cost_usd, s.ttft_ms, s.status_message
-    FROM raw.spans s"""
+           s.contexts_state, s.input_tokens, s.output_tokens, s.cost_usd, s.ttft_ms, s.status_message,
+           left(c.query, {BEGINNING}) AS arguments, left(c.response, {BEGINNING}) AS result
+    FROM raw.spans s LEFT JOIN raw.contents c ON s.kind IN ('tool', 'retriever')
+      AND c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
 _UNREAD_NAME = "ragpulse.result.unread"
 _UNREAD = f"""
     SELECT DISTINCT json_extract_string(s.attributes, '$."{_UNREAD_NAME}"') AS reason FROM raw.spans s
@@ -208,7 +220,7 @@ class OfTrace:
     id: UUID
     time: datetime | None
 
-    def spans(self, store: Store, selection: str | None) -> Sequence[SpanBrief]:
+    def spans(self, store: Store, selection: str | None) -> Sequence[SpanWhole | SpanStep]:
         """Return the spans with all columns, with those of a waterfall (`brief`), or one span by its id (hex).
 
         A span that is stored twice is returned once.
@@ -218,7 +230,7 @@ class OfTrace:
         if selection and selection != BRIEF:
             select += f" AND s.span_id = {int(selection, 16)}"
         rows = self._rows(store, select, "s.start_time", "s.start_time")
-        found = rows.of(SpanBrief) if selection == BRIEF else _whole(rows)
+        found: Sequence[SpanWhole | SpanStep] = rows.of(SpanStep) if selection == BRIEF else _whole(rows)
         return list({span.span_id: span for span in reversed(found)}.values())[::-1]
 
     def contexts(self, store: Store) -> list[ContextRow]:
