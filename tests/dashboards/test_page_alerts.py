@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
+import pytest
+
 from ragpulse_collector.refusals import TooSlow
 
 from .fake_api import FakeApi
@@ -20,7 +22,7 @@ def test_an_alert_is_made_in_the_page() -> None:
     assert re.search(r'name="limit" value="\d+"', slow)  # a condition has no exponent
     form = unescape(client(api).get("/alerts/new?preset=quality").text)
     assert 'name="name" value="quality-2"' in form  # the name is taken
-    assert '<option value="quality:groundedness" selected>' in form
+    assert '<option value="quality:groundedness" data-sign="<" selected>' in form
     (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
     assert limit == "0.84"
     assert '<option value="1d" selected>' in form  # an hour has too few answers
@@ -140,4 +142,20 @@ def test_the_form_offers_the_metrics_of_topics() -> None:
     form = unescape(client().get("/alerts/new").text)
     for metric in ("other_share", "question_drift", "unanswered_rate"):
         assert f'<option value="{metric}"' in form
-    assert '<option value="topic_share:refund" selected>' in client().get("/alerts/new?metric=topic_share:refund").text
+    assert (
+        '<option value="topic_share:refund" data-sign="&gt;" selected>'
+        in client().get("/alerts/new?metric=topic_share:refund").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "condition"),
+    [("quality:groundedness", "< 0.8"), ("fail_rate:groundedness", "> 0.2"), ("unclear_rate:refusal", "> 0.2")],
+)
+def test_the_form_offers_rates_on_the_side_where_they_are_worse(metric: str, condition: str) -> None:
+    """Each metric of an evaluator in use has its side, which the condition takes until another is chosen."""
+    html = unescape(client().get(f"/alerts/new?metric={metric}").text)
+    side, _, limit = condition.partition(" ")
+    assert f'value="{metric}" data-sign="{side}" selected' in html
+    assert re.search(rf'<option value="{side}" selected', html)
+    assert f'name="limit" value="{limit}"' in html

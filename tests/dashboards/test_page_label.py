@@ -1,5 +1,6 @@
 """The queue of answers to label as HTML, and its form."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,3 +67,26 @@ def test_the_queue_counts_labels_not_suggestions() -> None:
     """After each label the rest is suggested anew: "1 of 20" never moved."""
     assert "Label 104 labels" in text_of(client().get("/label?evaluator=groundedness").text)
     assert "Label 0 of 30 labels until correction" in text_of(client().get("/label?evaluator=refusal").text)
+
+
+def test_the_estimate_is_shown_before_and_after_enough_labels() -> None:
+    """As judged and corrected, of an evaluator with thirty labels; below them there is no correction to show."""
+    assert re.search(
+        r"Groundedness of the last 7 days: .* as judged, .* corrected by 104 labels", text_of(labelled(104))
+    )
+    assert "as judged" not in text_of(labelled(29))
+    assert "29 of 30 labels until correction" in text_of(labelled(29))
+
+
+def labelled(n: int) -> str:
+    """The queue of the evaluator that leads with so many labels."""
+
+    class Labelled(FakeApi):
+        def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_evaluators(params)
+            for one in answer["evaluators"]:
+                if one["calibration"]:
+                    one["calibration"]["n"] = n
+            return answer
+
+    return client(Labelled()).get("/label?evaluator=groundedness").text

@@ -51,6 +51,14 @@ def test_a_session_is_a_conversation() -> None:
     assert 'href="/sessions/session-3"' in client(api).get(f"/traces/{turns[0]['trace_id']}").text
     asked = re.findall(r'<p class="asked"[^>]*><a href="/traces/([0-9a-f]{32})', client(api).get("/users/user-2").text)
     assert asked == [row["trace_id"] for row in api.rows if row["user_id"] == "user-2"][::-1]
+    bad = re.findall(
+        r'href="/traces\?user_id=user-2&amp;from=-365d&amp;(\w+)=true">(\d+) ([^<]+)<',
+        client(api).get("/users/user-2").text,
+    )
+    assert [(name, words) for name, _, words in bad] == [
+        ("failing", "fail groundedness"),
+        ("error", "ended in an error"),
+    ]
     assert client(api).get("/users/nobody").status_code == 404
 
 

@@ -45,6 +45,8 @@ The usual value is that before a change for the worse, else the last week's medi
 LEAST_LIMITS: Final = {"error_rate": 0.05}
 ENOUGH: Final = 100
 """Answers in the window of a preset: with fewer a fall by a tenth is not sure."""
+FAMILIES: Final = ("quality", "fail_rate", "unclear_rate")
+"""Metrics of each evaluator in use."""
 TRAFFIC: Final = (
     "error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens",
     "unanswered_rate", "other_share", "question_drift",
@@ -272,21 +274,27 @@ async def _level_before(site: Site, metric: str) -> float:
     return next((shift.before.value for shift in overview.changes if shift.metric == metric and shift.worse), 0.0)
 
 
+def worse_below(metric: str) -> bool:
+    """Whether lower values of a metric are worse: the side on which its alert fires."""
+    return metric.startswith(("quality:", "pass_rate:", "requests"))
+
+
 async def _form(
     site: Site, request: Request, draft: Draft, destinations: Sequence[str], *, existing: str, problem: str = ""
 ) -> Response:
-    metrics = [*(f"quality:{name}" for name in await site.evaluators_in_use()), *TRAFFIC]
+    names = await site.evaluators_in_use()
+    metrics = [*(f"{family}:{name}" for family in FAMILIES for name in names), *TRAFFIC]
     shown = replace(
         draft,
         metric=draft.metric or metrics[0],
-        condition=draft.condition or "< 0.8",
+        condition=draft.condition or ("< 0.8" if worse_below(draft.metric or metrics[0]) else "> 0.2"),
         window=draft.window or "1h",
         false_alarms_per_year=draft.false_alarms_per_year or "4",
         min_n=draft.min_n or "0",
     )
     context = {
         "draft": shown,
-        "metrics": list(dict.fromkeys([*metrics, shown.metric])),
+        "metrics": [(name, "<" if worse_below(name) else ">") for name in dict.fromkeys([*metrics, shown.metric])],
         "conditions": CONDITIONS,
         "windows": list(dict.fromkeys([*WINDOWS, shown.window])),
         "destinations": destinations,

@@ -1,5 +1,6 @@
 """`/sessions`, `/sessions/{id}`, `/users/{id}`: conversations, the first turn first."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -12,6 +13,7 @@ from starlette.routing import BaseRoute
 from ragpulse_collector.operations.traces import SessionPage, SessionTurns, TracePage
 from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceScore
+from ragpulse_collector.words.figures import metric_name
 from ragpulse_dashboards.answer import render_answer
 from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import ALL_TIME, Site, read_view
@@ -74,13 +76,25 @@ async def user(site: Site, request: Request) -> Response:
     rows = listed.traces
     if not rows:
         raise NotFound("No trace has this user. It may be past the retention.")
-    sessions: SessionPage = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
+    counted = {**params, "limit": 1}
+    sessions: SessionPage
+    failing: TracePage
+    errors: TracePage
+    sessions, failing, errors = await asyncio.gather(
+        site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME}),
+        site.api("GET traces", {**counted, "failing": "true"}),
+        site.api("GET traces", {**counted, "error": "true"}),
+    )
     context = {
         "title": user_id,
         "kind": "User",
         "summary": _summary(rows) if listed.total == len(rows) else UserTurns(listed.total),
         "turns": _turns(rows[::-1]),
         "older": listed.next,
+        "bad": [
+            ("failing", f"fail {metric_name(failing.lead)}", failing.total),
+            ("error", "ended in an error", errors.total),
+        ],
         "sessions": sessions.sessions,
     }
     return site.render(request, "session.html", context)

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_collector.analysis.quality.points import Point
+from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
 from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.operations.data import Queued
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["routes", "waterfall"]
 
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
+ENOUGH_LABELS: Final = 30
+"""Labels from which on they correct an estimate."""
 MAX_SUGGESTIONS: Final = 200
 """The API's limit."""
 _ORDER: Final[Mapping[bool | None, int]] = {False: 0, True: 1, None: 2}
@@ -257,12 +261,15 @@ async def queue(site: Site, request: Request) -> Response:
     names, query = await site.evaluators_in_use(), request.query_params
     evaluator = query.get("evaluator") or next(iter(names), "groundedness")
     suggestions, labels = await asyncio.gather(_suggestions(site, evaluator), _labels(site, evaluator))
+    corrected = await _corrected(site, evaluator) if labels >= ENOUGH_LABELS else None
     skip = query.get("skip", "0")
     index = int(skip) % max(len(suggestions), 1) if skip.isdecimal() else 0
     context = {
         "queue": suggestions,
         "index": index,
         "labels": labels,
+        "enough": ENOUGH_LABELS,
+        "corrected": corrected,
         "row": None,
         "evaluator": evaluator,
         "names": list(dict.fromkeys([*names, evaluator])),
@@ -279,6 +286,18 @@ async def _labels(site: Site, evaluator: str) -> int:
     answer: EvaluatorList = await site.api("GET evaluators", {})
     agreements = (one.calibration for one in answer.evaluators if one.name == evaluator)
     return next((agreement.n for agreement in agreements if agreement), 0)
+
+
+async def _corrected(site: Site, evaluator: str) -> tuple[Point, Point] | None:
+    """Return last week's estimate as judged and as the labels correct it; None where they do not."""
+    asked = {"name": f"quality:{evaluator}", "from": "-7d", "step": "all"}
+    answers: Sequence[MetricSeries] = await asyncio.gather(
+        *(site.api("GET metrics", {**asked, "corrected": corrected}) for corrected in ("false", "true"))
+    )
+    before, after = ([line for line in answer.series if line.points][-1:] for answer in answers)
+    if not before or not after or not getattr(after[0], "corrected", False):
+        return None
+    return before[0].points[-1], after[0].points[-1]
 
 
 async def _suggestions(site: Site, evaluator: str) -> "Sequence[Suggestion]":

@@ -70,7 +70,9 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  const { form } = event.target;
+  const { form, selectedOptions } = event.target;
+  const { sign } = selectedOptions?.[0]?.dataset ?? {};
+  if (sign) form.elements.sign.value = sign; // the side on which the chosen metric is worse
   if (event.target.closest("[data-submit-on-change]") && form.checkValidity()) form.requestSubmit();
 });
 
