@@ -57,6 +57,15 @@ class Process:
         """CPU seconds used so far, system time included."""
         return cpu_s(self.pid)
 
+    def children_cpu_s(self) -> float:
+        """CPU seconds of the processes that it started and that run."""
+        return sum(map(cpu_s, self.children()))
+
+    def children(self) -> list[int]:
+        """The processes that it started and that run."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/children")
+        return [int(child) for thread in threads for child in thread.read_text().split()]
+
     def memory_mb(self, field: str) -> float:
         """`VmRSS` (now) or `VmHWM` (peak) in MB of 2**20 bytes."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()

@@ -6,6 +6,10 @@ attribute) and the store alone (in process, no HTTP). Prints durable spans a sec
 first 200, and ratios; then the same for one to three connections, to show where more of them stop helping. `--dialect`
 is one of own, openinference, genai and mixed; `--brief` runs floor, store and only the server with the role `ingest`.
 
+`--scores` measures until the last score instead: receiving as fast as it goes, the time and the CPU seconds (those of
+the server's processes, too) until nothing is pending, and how many of the requests were scored; then, at 750, 1,350 and
+2,400 spans a second for 40 seconds, ack p99 and the age of the backlog at the end.
+
 To compare with another checkout, put its packages first: `PYTHONPATH=OTHER/collector:OTHER/evaluators:OTHER/sdk`.
 """
 
@@ -20,14 +24,15 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 import duckdb
 from _payload import body
 from _sending import CONNECTIONS, Load
-from _served import Server, sql
+from _served import Server, get_json, post_traces, sql
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 SPANS = 512
@@ -65,6 +70,9 @@ def main() -> None:
             (folder / f"{seed:05}.gz").write_bytes(gzip.compress(content, 6))
         count = SPANS * len(list(folder.iterdir()))
         print(f"{count:,} spans of dialect {dialect} in gzip bodies of {SPANS}, {CONNECTIONS} connections")
+        if "--scores" in sys.argv:
+            _until_scored(folder, Path(temporary), count)
+            return
         baseline = {name: _in_process(name, folder) for name in ("floor", "store")}
         print(f"floor (gunzip, parse, walk): {baseline['floor']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")
         print(f"store in process: {count / baseline['store']['wall_s']:,.0f} spans/s, "
@@ -148,6 +156,61 @@ def serve(folder: Path, db: Path, arguments: tuple[str, ...], connections: int =
         used = file.sql("SELECT used_blocks * block_size FROM pragma_database_size()").fetchall()[0][0]
     assert stored == SPANS * len(load.acks), (stored, SPANS * len(load.acks))
     return Run(load, cpu_s, visible_s, idle_mb, peak_mb, db.stat().st_size, used, stop_s)
+
+
+RATES = (750, 1350, 2400)
+AT_RATE_S = 40.0
+
+
+def _until_scored(folder: Path, temporary: Path, count: int) -> None:
+    """Print what it takes until the last score, and how old the backlog is at fixed rates."""
+    server = Server(temporary / "scored.duckdb")
+    time.sleep(1.0)
+    idle_mb, begun, load = server.memory_mb("VmRSS"), time.perf_counter(), Load(bodies_in(folder))
+    load.send_all([server.connection] * CONNECTIONS)
+    while not _is_done(server, count // 4):
+        time.sleep(1.0)
+    wall_s, cpu_s = time.perf_counter() - begun, server.cpu_s() + server.children_cpu_s()
+    scored = sql(server, "select count(DISTINCT trace_id) from raw.scores")[0][0]
+    beside_mb = sum(_rss_mb(pid) for pid in server.children())
+    server.stop()
+    print(f"received at {count / load.wall_s:,.0f} spans/s; last score after {wall_s:.1f} s, "
+          f"{cpu_s / count * 1e5:.1f} CPU-s per 100,000 spans")  # fmt: skip
+    print(f"  {scored / (count / 4):.0%} of the requests scored; {load.acks_text()}")
+    print(f"  RSS {idle_mb:.0f} MB idle, {beside_mb:.0f} MB of its processes after")
+    for rate in RATES:
+        print(f"at {rate} spans/s for {AT_RATE_S:.0f} s: {_at_rate(temporary / f'{rate}.duckdb', rate)}")
+
+
+def _is_done(server: Server, traces: int) -> bool:
+    decided = sql(server, "select count(*) from raw.trace_facts where latest")[0][0]
+    return bool(decided == traces) and not get_json(server, "/api/v1/status")["evaluations"]["pending"]
+
+
+def _at_rate(db: Path, rate: int) -> str:
+    server = Server(db)
+    acks, due, until = [], time.perf_counter(), time.perf_counter() + AT_RATE_S
+    with closing(server.connection()) as connection:
+        for seed in range(int(AT_RATE_S * rate / SPANS) + 1):
+            time.sleep(max(0.0, due - time.perf_counter()))
+            gzipped = gzip.compress(body(SPANS, seed=seed, start_ns=time.time_ns() - 10**9))
+            begun = time.perf_counter()
+            post_traces(connection, gzipped)
+            acks.append(time.perf_counter() - begun)
+            due += SPANS / rate
+            if time.perf_counter() > until:
+                break
+    evaluations = get_json(server, "/api/v1/status")["evaluations"]
+    server.stop()
+    kept = min(evaluations.get("keeps_up", {}).values(), default=1.0)
+    return (f"ack p50 {median(acks) * 1e3:.0f} ms, p99 {quantiles(acks, n=100)[98] * 1e3:.0f} ms; "
+            f"{evaluations['pending']} pending, the oldest for {evaluations['oldest_s']:.0f} s; "
+            f"{kept:.0%} selected at the end")  # fmt: skip
+
+
+def _rss_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def _start_s(db: Path) -> float:

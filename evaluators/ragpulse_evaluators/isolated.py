@@ -190,19 +190,12 @@ class Checks:
         setup = pickle.dumps({"limits": asdict(limits)})
         self.own_process = own_process
         self._children = _Children(setup, limits, CpuPace(None)) if own_process else None
-        self._ended = 0.0
-        self.names: set[str] = set()
-        """The evaluators that scored."""
-        self.mean_s: float | None = None
-        """Seconds of a case while others wait, the last ones above all."""
 
     async def score(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
         """Return the milliseconds and the result of each case, in order."""
         found: list[tuple[float, EvaluationResult]] = []
         for first in range(0, len(works), _AT_ONCE):
-            some, began = works[first : first + _AT_ONCE], time.monotonic()
-            found += await self._scored(some)
-            self._note(some, began)
+            found += await self._scored(works[first : first + _AT_ONCE])
         return found
 
     async def _scored(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
@@ -220,14 +213,6 @@ class Checks:
                 return [*await self._scored(works[:half]), *await self._scored(works[half:])]
             ((evaluator, case),) = works
             return [(0.0, EvaluationResult.of(evaluator, case=case, status="error", explanation=str(error)))]
-
-    def _note(self, works: Sequence[Check], began: float) -> None:
-        """What runs beside this batch, or before it, is not counted twice."""
-        now = time.monotonic()
-        each, self._ended = (now - max(began, self._ended)) / len(works), now
-        fresh = len(works) / (len(works) + _AT_ONCE)
-        self.mean_s = each if self.mean_s is None else self.mean_s + (each - self.mean_s) * fresh
-        self.names.update(evaluator.name for evaluator, _ in works)
 
     async def aclose(self) -> None:
         """End the process; the next batch starts a new one."""

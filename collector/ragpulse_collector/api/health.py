@@ -235,7 +235,9 @@ def _of_backlog(jobs: Evaluations) -> Iterator[Fault]:
     clears = jobs.clears_in_s
     if jobs.pending and jobs.oldest_s > SLOW_S and (clears is None or clears > SLOW_S):
         when = "it grows" if clears is None else f"done in {_length(clears)} at this pace"
-        text = f"{jobs.pending} evaluations are pending, {jobs.done_per_s * 60:.3g} a minute are done: {when}"
+        age = _length(jobs.oldest_s)
+        text = f"{jobs.pending} evaluations are pending, the oldest for {age},"
+        text += f" {jobs.done_per_s * 60:.3g} a minute are done: {when}"
         fix = "lower the rate of a rule, or raise [judge] concurrency"
         yield Fault("backlog", jobs.pending, jobs.done_per_s, clears, text, fix)
 

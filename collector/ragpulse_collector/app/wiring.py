@@ -118,9 +118,14 @@ class Components:
     @cached_property
     def pacer(self) -> Pacer:
         """Slows sampling down so that the budget lasts the whole day, and to what local models can read."""
-        loads = self.catalog.cpu_loads
-        of_day = partial(self._caps.on, read=self.store.read)
-        return Pacer(self.store, of_day, rules=self.rules.effective, cpu_loads=loads)
+        return Pacer(
+            self.store,
+            partial(self._caps.on, read=self.store.read),
+            rules=self.rules.effective,
+            cpu_loads=self.catalog.cpu_loads,
+            checks=lambda: {name for name in self.rules.evaluated() if self.catalog.resolve(name).immediate},
+            check_load=lambda: self.worker.check_load,
+        )
 
     @cached_property
     def refits(self) -> Refits:
@@ -138,6 +143,7 @@ class Components:
             quiet_s=options.quiet_s,
             session_quiet_s=options.session_quiet_s,
             pi_scale=self.pacer.pi_scale,
+            keep_up=self.pacer.keep_up,
             acceptance=self.started_with.feedback.acceptance,
             scales=self.started_with.feedback.scale,
             refused=self.worker.refused,

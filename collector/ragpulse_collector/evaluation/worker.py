@@ -44,6 +44,8 @@ _CHECKED = 1024
 """Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
 _CHECKED_BATCHES = 2
 """Such batches at once: the cases of one are read, or its results stored, while another is scored."""
+_KEPT = 0.8
+"""What a result leaves of the weight of those before, in the speed of the checks."""
 _OWN = 64
 """Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own lane."""
 _FETCH = 8192
@@ -88,6 +90,8 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: defaultdict[str, int] = defaultdict(int)
         """Results since start by status (`error` counts attempts), plus `dropped` and `reused`."""
+        self._checked_at: float | None = None
+        self._busy_s = self._done = 0.0
 
     def start(self) -> None:
         """Start the thread; it continues with pending jobs of earlier processes."""
@@ -306,11 +310,26 @@ class Worker:
             if await self._runner.check([work for work in works if self._is_wanted(work.job)]):
                 await self._runner.engine.pause(self.options.retry.first_s)
                 self._wakes += 1
+            self._note_speed(works)
         except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay pending and are tried again
             await self._recover("a batch of evaluations failed")
         finally:
             self._claimed.difference_update(work.job.job_id for work in works)
             self._signal.set()
+
+    def _note_speed(self, works: Sequence[Work]) -> None:
+        """Count the time between two batches where others waited: it reads, scores and commits."""
+        now, lane = time.monotonic(), self._lanes_of.get("checks")
+        if self._checked_at is not None:
+            self._busy_s = self._busy_s * _KEPT + now - self._checked_at
+            self._done = self._done * _KEPT + len(works)
+        self._checked_at = now if lane and lane.claimed else None
+
+    @property
+    def check_load(self) -> tuple[float, int] | None:
+        """Seconds from one result of a check to the next, and the jobs that wait for it; None before it was busy."""
+        lane = self._lanes_of.get("checks") if self._loop else None
+        return (self._busy_s / self._done, len(lane.claimed) if lane else 0) if self._done else None
 
     def refused(self, responses: Sequence[str]) -> list[bool | None]:
         """Return which responses decline to answer, by the check `refusal` (any thread); None where it failed."""

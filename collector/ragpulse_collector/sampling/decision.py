@@ -52,9 +52,10 @@ class Sampler:
     that ask for them) once they have been quiet for `session_quiet_s`.
 
     `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
-    budget allows and why (`budget` or `throttled`). `topics` gives the function that finds the topics of questions,
-    None while there is none. `acceptance` and `scales` are those of the settings, and `refused` tells which responses
-    decline to answer, None where nobody knows. One sampler may run on a store at a time.
+    budget allows and why (`budget` or `throttled`); `keep_up` is called before it is asked. `topics` gives the function
+    that finds the topics of questions, None while there is none. `acceptance` and `scales` are those of the settings,
+    and `refused` tells which responses decline to answer, None where nobody knows. One sampler may run on a store at a
+    time.
     """
 
     store: Store
@@ -65,6 +66,7 @@ class Sampler:
     session_quiet_s: float = 1800.0
     salt: str = "ragpulse"
     pi_scale: Scale = lambda _: (1.0, "")
+    keep_up: Callable[[], object] = lambda: None
     every_s: float = 2.0
     acceptance: Sequence[str] = ACCEPTANCE
     scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class Sampler:
         while True:
             due = self.store.write(partial(self._find_due, now=now)).result()
             if due.traces:
+                self.keep_up()
                 self.store.write(partial(self._write, due=due, facts=self._facts_of(due))).result()
             self._low = due.next_low
             count += len(due.traces)

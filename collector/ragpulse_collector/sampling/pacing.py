@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import date, datetime, timedelta
 
 from ragpulse_collector.catalog import CpuLoad
 from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import HELD_BACK, selected_units, selected_usd, spent_usd
 
 _FIRST_WINDOW = timedelta(minutes=15)
@@ -43,11 +44,38 @@ class Controller:
 _CPU_FLOOR, _CPU_MEMORY_S = 1e-4, 120.0
 
 
+@dataclass(slots=True)
+class Queue:
+    """Chooses the scale of the checks that share a process, so that its work never waits for long; pure arithmetic.
+
+    While more waits than `enough_s` of its work, half of what it does is selected: a backlog is gone in twice its
+    length, and a burst that is worked off in a moment is not sampled.
+    """
+
+    enough_s: float = 5.0
+    waiting_s: float = 0.0
+    """Seconds of work that were selected and cannot be done yet."""
+    scale: float = 1.0
+
+    def update(self, *, selected_s: float, seconds: float, known_s: float = 0.0) -> float:
+        """Add the work that the last `seconds` selected at the present scale; returns the next scale.
+
+        `known_s` is what waits for sure: there may be more that nobody has read yet.
+        """
+        self.waiting_s = max(known_s, self.waiting_s + selected_s - seconds)
+        if self.waiting_s <= self.enough_s:
+            self.scale = 1.0
+        elif selected_s > 0.0:
+            self.scale = min(1.0, max(_CPU_FLOOR, 0.5 * seconds * self.scale / selected_s))
+        return self.scale
+
+
 @dataclass(eq=False)
 class Pacer:
     """Moves the inclusion probabilities so that the day's budget (None: no limit), and those of rules, last the day.
 
-    A local model's currency is CPU seconds: its probability follows what it can read of the traffic.
+    A local model's currency is CPU seconds: its probability follows what it can read of the traffic. That of the checks
+    that share a process follows at once (`keep_up`), for they see all traffic.
 
     `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and the remaining
     budget, minus the tenth that is released over the day. It never falls below `floor`, which that tenth pays for.
@@ -60,18 +88,37 @@ class Pacer:
     _: KW_ONLY
     rules: Callable[[], Sequence[Rule]] = tuple
     cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict
+    checks: Callable[[], Collection[str]] = tuple
+    """Returns those that share a process."""
+    check_load: Callable[[], tuple[float, int] | None] = lambda: None
+    """Returns the seconds from one result of a check to the next, and the cases that wait for sure."""
+    clock: Clock = utc_now
 
     def __post_init__(self) -> None:
         self._controllers: dict[str, Controller] = {}
         self._models: dict[str, Controller] = {}
         self._updated_at: datetime | None = None
+        self._queue, self._kept_up_at = Queue(), self.clock()
 
     def pi_scale(self, evaluator: str) -> tuple[float, str]:
         """The factor on this evaluator's designed inclusion probability, in [floor, 1], and the reason for it."""
-        if model := self._models.get(evaluator):
+        if model := self._queue if evaluator in self.checks() else self._models.get(evaluator):
             return model.scale, "throttled"
         controller = self._controllers.get(evaluator)
         return (1.0 if controller is None else controller.scale), "budget"
+
+    def keep_up(self) -> None:
+        """Let the checks select what their process can do; call it before each decision."""
+        now, load = self.clock(), self.check_load()
+        seconds = (now - self._kept_up_at).total_seconds()
+        if 0.0 <= seconds < 1.0:
+            return
+        if load and seconds > 0.0:
+            each_s, waiting = load
+            units = selected_units(self.store.read, self._kept_up_at, now, list(self.checks()))
+            selected_s = sum(units.values()) * each_s
+            self._queue.update(selected_s=selected_s, seconds=seconds, known_s=waiting * each_s)
+        self._kept_up_at = now
 
     def update(self, now: datetime) -> dict[str, float]:
         """Recompute the scales from the ledger and the decisions since the last time; call it about once a minute."""
@@ -99,8 +146,9 @@ class Pacer:
 
     @property
     def keeps_up(self) -> dict[str, float]:
-        """The share of the designed sample that each local model keeps up with, by evaluator."""
-        return {name: controller.scale for name, controller in self._models.items()}
+        """The share of the designed sample that each local model keeps up with, and each check where it is not all."""
+        throttled = self.checks() if self._queue.scale < 1.0 else ()
+        return {name: model.scale for name, model in self._models.items()} | dict.fromkeys(throttled, self._queue.scale)
 
     def _pace_models(self, since: datetime, now: datetime, seconds: float) -> None:
         """Select nine tenths of what each model can read: the last one works off what is pending."""

@@ -12,7 +12,7 @@ import pytest
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
-from ragpulse_collector.sampling.pacing import Controller, Pacer
+from ragpulse_collector.sampling.pacing import Controller, Pacer, Queue
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries.jobs import selected_usd
 from ragpulse_evaluators.errors import BudgetExceeded
@@ -118,6 +118,31 @@ def test_the_controller_keeps_a_floor() -> None:
     """Nothing left: pi stays above zero, paid by the reserve."""
     controller = Controller(floor=0.02)
     assert controller.update(usd=1.0, seconds=60, budget_usd=0.0, remaining_s=1000) == 0.02
+
+
+@pytest.mark.parametrize(
+    ("load", "least", "most_waiting_s"),
+    [(0.5, 1.0, 5.0), (1.0, 1.0, 5.0), (1.5, 0.3, 7.0), (3.0, 0.15, 10.0), (20.0, 0.02, 50.0)],
+)
+def test_checks_are_sampled_where_they_cannot_keep_up(load: float, least: float, most_waiting_s: float) -> None:
+    """Decisions every two seconds: below its capacity a process does all, above it the queue stays as short."""
+    queue, scales, waiting, done = Queue(), [], [], 0.0
+    for _ in range(300):
+        selected_s = 2.0 * load * queue.scale
+        done += min(2.0, queue.waiting_s + selected_s)
+        scales.append(queue.update(selected_s=selected_s, seconds=2.0))
+        waiting.append(queue.waiting_s)
+    assert min(scales) >= least
+    assert max(waiting) <= most_waiting_s
+    assert done >= 0.9 * 600.0 * min(load, 1.0)  # nothing is left out that could have been done
+
+
+def test_a_burst_is_not_sampled() -> None:
+    """Four seconds of work at once are worked off; a flood is followed by half of what can be done until it is gone."""
+    queue = Queue()
+    assert queue.update(selected_s=4.0, seconds=1.0) == 1.0
+    assert queue.update(selected_s=40.0, seconds=1.0) == pytest.approx(0.0125)
+    assert queue.update(selected_s=0.5, seconds=60.0) == 1.0
 
 
 def test_updating_twice_changes_nothing() -> None:

@@ -175,6 +175,31 @@ def test_sampling_follows_what_the_model_keeps_up_with(
     assert pacer.pi_scale("groundedness") == (1.0, "budget")
 
 
+def test_checks_that_cannot_keep_up_are_sampled_with_a_known_probability(store: EmbeddedStore) -> None:
+    """One unit a second, two seconds a case: half of what the process does is selected until its backlog is gone."""
+    now, load = [T0 - timedelta(minutes=5)], (2.0, 0)
+    checks = {"checks": lambda: ["groundedness"], "check_load": lambda: load, "clock": lambda: now[0]}
+    pacer = Pacer(store, lambda _: None, **checks)
+    assert (pacer.pi_scale("groundedness"), pacer.keeps_up) == ((1.0, "throttled"), {})
+    units = Units(store)
+    for number in range(900):
+        units.unit(number)
+        units.decision(number, "groundedness", pi=1.0)
+    units.save()
+    now[0] = T0 + timedelta(minutes=10)
+    pacer.keep_up()
+    scale, reason = pacer.pi_scale("groundedness")
+    assert (scale, reason) == (pytest.approx(0.25, rel=0.01), "throttled")
+    assert pacer.keeps_up == {"groundedness": scale}
+    now[0], load = now[0] + timedelta(minutes=30), (2.0, 100)
+    pacer.keep_up()
+    assert pacer.pi_scale("groundedness") == (scale, "throttled")  # a hundred wait, whatever the speed promised
+    now[0], load = now[0] + timedelta(minutes=30), (2.0, 0)
+    pacer.keep_up()
+    assert pacer.pi_scale("groundedness") == (1.0, "throttled")
+    assert pacer.keeps_up == {}
+
+
 def test_status_and_metrics_say_what_share_a_model_keeps_up_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
