@@ -4,8 +4,7 @@
        ▲ │                                                     │
        │ └── judge: gate, budget, cache ◀── questions (JSON) ──┘
 
-The child is started with the first case, restarted after it ended, and killed beyond the time limit. `Checks` gives
-batches of cases to such a child, for our own evaluators that never wait.
+The child is started with the first case, restarted after it ended, and killed beyond the time limit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -28,23 +27,16 @@ from pydantic import BaseModel
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
 from ragpulse_evaluators.evaluator import AskingEvaluator, Estimate, Evaluator
-from ragpulse_evaluators.isolated_child import CHECKED, Check, Message, Source, checked, framed
+from ragpulse_evaluators.isolated_child import Message, Source, framed
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
 from ragpulse_evaluators.registry import Entry, parameters_of, set_keywords
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 _REMEMBERED = 20
 """Cases over which the mean CPU time is smoothed."""
-_AT_ONCE = 256
-"""Cases of one request to the process of the checks: whoever asks in between waits a part of a second."""
-_CHECKS_S = 120.0
-"""For such a request: the process gives way to all others."""
 _START_S = 120.0
 """For the start of a child with the imports of the user's file."""
-_CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
-    "from ragpulse_evaluators.isolated_child import main; main()"
-)
+_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ragpulse_evaluators.{} import main; main()"
 """The modules of the parent are found wherever it found them."""
 _OWN_OBJECTS = ("judge", "resolve")
 """Parameters that the child makes itself."""
@@ -140,7 +132,7 @@ class Isolated(AskingEvaluator):
         for name in _COPIED:
             setattr(self, name, getattr(evaluator, name))
         self.pace = CpuPace(self.max_cpu_share)
-        self.limits, self._evaluator, self._children = limits, evaluator, _Children(setup, limits, self.pace)
+        self.limits, self._evaluator, self._children = limits, evaluator, Children(setup, limits, self.pace)
 
     @property
     def judge_id(self) -> str | None:
@@ -179,47 +171,6 @@ class Isolated(AskingEvaluator):
         return {"calls": [call.model_dump(mode="json") for call in answers]}
 
 
-class Checks:
-    """Scores batches with evaluators that never wait: in a process of their own, else in a thread of this one.
-
-    A batch that ends the process is cut in halves, until the case that does it is alone and gets the error.
-    """
-
-    def __init__(self, *, own_process: bool = False) -> None:
-        limits = ProcessLimits(time_s=_CHECKS_S, processes=1)
-        setup = pickle.dumps({"limits": asdict(limits)})
-        self.own_process = own_process
-        self._children = _Children(setup, limits, CpuPace(None)) if own_process else None
-
-    async def score(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
-        """Return the milliseconds and the result of each case, in order."""
-        found: list[tuple[float, EvaluationResult]] = []
-        for first in range(0, len(works), _AT_ONCE):
-            found += await self._scored(works[first : first + _AT_ONCE])
-        return found
-
-    async def _scored(self, works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
-        try:
-            request = None if self._children is None else pickle.dumps(list(works))
-        except (pickle.PicklingError, AttributeError, TypeError):  # an evaluator with parameters that cannot go there
-            request = None
-        if self._children is None or request is None:
-            return await asyncio.to_thread(checked, works)
-        try:
-            return CHECKED.validate_json(await self._children.ask(request, _no_judge))
-        except EvaluatorStopped as error:
-            if len(works) > 1:
-                half = len(works) // 2
-                return [*await self._scored(works[:half]), *await self._scored(works[half:])]
-            ((evaluator, case),) = works
-            return [(0.0, EvaluationResult.of(evaluator, case=case, status="error", explanation=str(error)))]
-
-    async def aclose(self) -> None:
-        """End the process; the next batch starts a new one."""
-        if self._children is not None:
-            await self._children.aclose()
-
-
 def _facts(judge: Judge) -> Message:
     """The attributes that an evaluator may read of its judge."""
     temperature = getattr(judge, "temperature", None)
@@ -231,16 +182,21 @@ def _as_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
     return type(name, (BaseModel,), {"model_json_schema": classmethod(lambda cls, *_, **__: dict(schema))})
 
 
-class _Children:
+async def _no_judge(_question: Message) -> Message:
+    return {"error": ("ConfigurationError", "a judge is asked for a case, not while the evaluator is made", False)}
+
+
+class Children:
     """The processes of one evaluator, each with one case at a time; they belong to one event loop."""
 
-    def __init__(self, setup: bytes, limits: ProcessLimits, pace: CpuPace) -> None:
-        self._setup, self._limits, self._pace = setup, limits, pace
+    def __init__(self, setup: bytes, limits: ProcessLimits, pace: CpuPace, child: str = "isolated_child") -> None:
+        """`child` is the module that runs in a process."""
+        self._setup, self._limits, self._pace, self._child = setup, limits, pace, child
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = asyncio.Semaphore(limits.processes)
         self._free: list[_Child] = []
 
-    async def ask(self, case: bytes, relay: Relay) -> str:
+    async def ask(self, case: bytes, relay: Relay = _no_judge) -> str:
         """Have a case scored by a free process, or by a new one."""
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._loop, self._free, self._turns = loop, [], asyncio.Semaphore(self._limits.processes)
@@ -271,7 +227,7 @@ class _Children:
             child = self._free.pop()
             if child.alive:
                 return child
-        child = await _Child.start()
+        child = await _Child.start(self._child)
         try:
             failure = (await child.ask(self._setup, _START_S)).get("failure")
         except EvaluatorStopped as error:
@@ -280,10 +236,6 @@ class _Children:
             await child.aclose()
             raise EvaluatorStopped(f"the evaluator was not loaded in its process: {failure}")
         return child
-
-
-async def _no_judge(_question: Message) -> Message:
-    return {"error": ("ConfigurationError", "a judge is asked for a case, not while the evaluator is made", False)}
 
 
 class _Child:
@@ -295,11 +247,11 @@ class _Child:
         self._process, self._requests, self._replies = process, process.stdin, process.stdout
 
     @classmethod
-    async def start(cls) -> _Child:
-        """Start a process."""
+    async def start(cls, module: str) -> _Child:
+        """Start a process that runs a module of this package."""
         return cls(
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", _CHILD, json.dumps(sys.path)),
+                *(sys.executable, "-c", _CHILD.format(module), json.dumps(sys.path)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,  # a Ctrl-C at the terminal is for the parent

@@ -3,8 +3,6 @@
 frame = length (8 bytes, big-endian) and payload
 requests (pickle): the setup, then cases, and between them the replies of the judge
 replies (JSON): `failure` of the setup; then `result`, or a `question` for the judge with its `number`
-
-Without a `source` in the setup requests are batches of cases, each with one of our evaluators that never waits.
 """
 
 from __future__ import annotations
@@ -22,13 +20,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
-from typing import Any, BinaryIO, NoReturn, Self, cast
-
-from pydantic import TypeAdapter
+from typing import Any, BinaryIO, Self
 
 from ragpulse_evaluators import errors
 from ragpulse_evaluators.case import Case
@@ -38,12 +34,9 @@ from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
 Message = dict[str, Any]
-Check = tuple[Evaluator, Case]
-"""An evaluator that never waits (`immediate`), and a case for it."""
-CHECKED = TypeAdapter(list[tuple[float, EvaluationResult]])
 Source = tuple[str, str]
 """("file", path) or ("module", name): where the evaluator is loaded from."""
-_GRACE_S = 5.0
+GRACE_S = 5.0
 """Beyond the time limit, after which the process ends itself: the parent that would kill it may be gone."""
 
 
@@ -52,7 +45,7 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(8, "big") + payload
 
 
-class _Link:
+class Link:
     """The pipes to the parent; a thread sorts requests into cases and the judge's replies."""
 
     def __init__(self) -> None:
@@ -62,7 +55,7 @@ class _Link:
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         self.setup: Message = self._receive()
-        self.cases: queue.SimpleQueue[tuple[Case, Message | None] | list[Check]] = queue.SimpleQueue()
+        self.cases: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._numbers, self._writing = count(), threading.Lock()
         self._pending: dict[int, Future[Message]] = {}
         threading.Thread(target=self._sort, daemon=True).start()
@@ -77,14 +70,14 @@ class _Link:
         """Have the parent put a question to its judge."""
         number, reply = next(self._numbers), Future[Message]()
         self._pending[number] = reply
-        _end_in(0)  # the judge's time is not the evaluator's
+        end_in(0)  # the judge's time is not the evaluator's
         self.send(question=question, number=number)
         try:
             return await asyncio.wrap_future(reply)
         finally:
             self._pending.pop(number, None)
             if not self._pending:
-                _end_in(self.setup["limits"]["time_s"] + _GRACE_S)
+                end_in(self.setup["limits"]["time_s"] + GRACE_S)
 
     def _receive(self) -> Any:
         size = int.from_bytes(self._requests.read(8), "big")
@@ -110,7 +103,7 @@ class RelayedJudge(BaseJudge):
     `facts` are the attributes of the parent's judge, which every copy shares; they come with the case.
     """
 
-    def __init__(self, link: _Link) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
         self._sampling: Message = {}
         self.facts: Message = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
@@ -156,11 +149,8 @@ def _judge_error(name: str, text: str, retriable: bool) -> errors.JudgeError:
 
 def main() -> None:
     """Score cases in this process until the parent closes the pipe."""
-    link = _Link()
-    checks = "source" not in link.setup
-    _restrict(link.setup["limits"]["memory_mb"], nice=10 if checks else 5)
-    if checks:
-        _check(link)
+    link = Link()
+    restrict(link.setup["limits"]["memory_mb"], nice=5)
     judge = RelayedJudge(link)
     try:
         evaluator = _load(link.setup, judge)
@@ -170,7 +160,7 @@ def main() -> None:
     link.send(failure=None)
     with asyncio.Runner() as runner:
         while True:
-            case, facts = cast("tuple[Case, Message | None]", link.cases.get())
+            case, facts = link.cases.get()
             if facts is not None:
                 judge.facts.update(facts)
                 evaluator.judge = judge
@@ -178,41 +168,20 @@ def main() -> None:
                 return  # what filled the memory may still be held; the next case gets a new process
 
 
-def _check(link: _Link) -> NoReturn:
-    link.send(failure=None)
-    while True:
-        works = cast("list[Check]", link.cases.get())
-        _end_in(link.setup["limits"]["time_s"] + _GRACE_S)
-        began_s = time.process_time()
-        found = CHECKED.dump_json(checked(works), fallback=str).decode()
-        _end_in(0)
-        link.send(result=found, ends=False, cpu_s=time.process_time() - began_s)
-
-
-def checked(works: Sequence[Check]) -> list[tuple[float, EvaluationResult]]:
-    """Score cases one after the other; returns the milliseconds and the result of each."""
-    found = []
-    for evaluator, case in works:
-        began = time.perf_counter()
-        result = evaluator.at_once(case)
-        found.append(((time.perf_counter() - began) * 1000.0, result))
-    return found
-
-
-def _score(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
+def _score(link: Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
     """Score a case; returns whether there is memory for another."""
     limits = link.setup["limits"]
-    _end_in(limits["time_s"] + _GRACE_S)
+    end_in(limits["time_s"] + GRACE_S)
     began_s = time.process_time()
     result = runner.run(evaluator(case))
-    _end_in(0)
+    end_in(0)
     full = result.status == "error" and "MemoryError" in (result.explanation or "").partition(":")[0]
     cpu_s = time.process_time() - began_s
     link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full, cpu_s=cpu_s)
     return not full
 
 
-def _restrict(memory_mb: int, *, nice: int) -> None:
+def restrict(memory_mb: int, *, nice: int) -> None:
     """Limit the memory, let the collector go first, and leave the end to the parent (a signal may go to the group)."""
     faulthandler.enable()
     for name in ("SIGINT", "SIGTERM"):
@@ -226,7 +195,7 @@ def _restrict(memory_mb: int, *, nice: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb * 2**20, memory_mb * 2**20))
 
 
-def _end_in(seconds: float) -> None:
+def end_in(seconds: float) -> None:
     """Let the system end this process after so many seconds, even where Python does not run; 0: never."""
     if hasattr(signal, "alarm"):
         signal.alarm(math.ceil(seconds))

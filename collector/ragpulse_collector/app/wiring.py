@@ -46,7 +46,7 @@ from ragpulse_collector.store.retention import prune, prune_service, prune_to_si
 from ragpulse_collector.topics.live import check_topics
 from ragpulse_collector.topics.refitting import Refits
 from ragpulse_evaluators import Judge
-from ragpulse_evaluators.isolated import Checks
+from ragpulse_evaluators.checks import Checks
 from ragpulse_evaluators.judges.protocol import model_of
 from ragpulse_evaluators.judges.wrappers import CachedJudge, Gate, GatedJudge
 

@@ -18,8 +18,8 @@ from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbo
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator
+from ragpulse_evaluators.checks import Checks
 from ragpulse_evaluators.errors import BudgetExceeded
-from ragpulse_evaluators.isolated import Checks
 from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import CASE_S, Attempt, Engine, Retry, gate_of
 

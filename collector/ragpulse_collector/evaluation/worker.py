@@ -32,8 +32,8 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_evaluators import Case, Evaluator, get_evaluator
-from ragpulse_evaluators.isolated import Checks, Isolated
-from ragpulse_evaluators.isolated_child import checked
+from ragpulse_evaluators.checks import Checks, checked
+from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.wrappers import Gate
 from ragpulse_evaluators.runner import LAST_S, gate_of
 

@@ -19,7 +19,7 @@ from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.sampling import OFFLINE
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, get_evaluator
-from ragpulse_evaluators.isolated import Checks
+from ragpulse_evaluators.checks import Checks
 from ragpulse_evaluators.runner import Retry
 
 ANSWERS = (
@@ -140,7 +140,7 @@ def test_the_process_ends_with_its_collector(tmp_path: Path) -> None:
     """Even where the collector is killed while a batch is scored."""
     code = (
         "import asyncio, sys\nsys.path[:0] = sys.argv[2:]\nfrom ending_checks import Slow\n"
-        "from ragpulse_evaluators import Case\nfrom ragpulse_evaluators.isolated import Checks\n"
+        "from ragpulse_evaluators import Case\nfrom ragpulse_evaluators.checks import Checks\n"
         "asyncio.run(Checks(own_process=True).score([(Slow(), Case(response=sys.argv[1]))]))"
     )
     noted = tmp_path / "pid"
