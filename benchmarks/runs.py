@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ class Rounds:
     def serve(self) -> tuple[Server, Client]:
         server = Server(self.db, "--config", str(self.config))
         client = connect(f"http://127.0.0.1:{server.port}")
-        until(lambda: answers(client))
+        until(f"a start after {self.sent} traces", lambda: answers(client))
         return server, client
 
     def keep_going(self, server: Server, client: Client) -> None:
@@ -144,8 +145,12 @@ class Rounds:
         self._call(server)
         assert self._caller is not None
         self._caller.wait()
-        until(lambda: all(run["state"] != "running" for run in client.call("GET runs")["runs"] if run["total"]))
-        until(lambda: client.call("GET status")["evaluations"]["pending"] == 0)
+        until(
+            "no open run",
+            lambda: [run for run in client.call("GET runs")["runs"] if run["total"] and run["state"] == "running"],
+            [],
+        )
+        until("no pending job", lambda: client.call("GET status")["evaluations"]["waiting"], [])
         server.stop()
 
 
@@ -165,12 +170,12 @@ def children(pid: int) -> list[int]:
     return found + [below for child in found for below in children(child)]
 
 
-def until(look: Any, within_s: float = 300.0) -> None:
-    """Poll until it holds."""
+def until(what: str, look: Callable[[], Any], wanted: Any = True, within_s: float = 300.0) -> None:
+    """Poll until it is as wanted."""
     end = time.monotonic() + within_s
-    while not look():
+    while (found := look()) != wanted:
         if time.monotonic() > end:
-            sys.exit(f"after {within_s:g} s still not")
+            sys.exit(f"after {within_s:g} s still not: {what}; {found}")
         time.sleep(0.1)
 
 
@@ -187,6 +192,7 @@ def main() -> None:
             rounds.keep_going(server, client)
             time.sleep(dice.uniform(0.1, 1.5))
             rounds.kill(server, caller=number % 5 == 0)
+            print(".", end="", flush=True, file=sys.stderr)
         rounds.finish()
         tables = duckdb.connect(str(rounds.db), read_only=True)
         lost, doubled, beyond = (tables.execute(query).fetchall()[0][0] for query in (LOST, DOUBLED, BEYOND))
