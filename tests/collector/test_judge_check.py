@@ -191,13 +191,18 @@ def test_the_collector_answers_with_the_checks_of_its_judge(
         ("done", "caller", run["total"]) for run in listed
     ]
     assert client.call(f"GET runs/{listed[1]['run_id']}/report") == checks[1]["check"]
-    for judge, sent, message in (
-        ("other", checks[1]["check"], "not the judge"),
-        ("m", {"judge": "m"}, "report: not what"),
+    deep: Any = []
+    for _ in range(400):
+        deep = [deep]
+    for changed, message in (
+        ({"judge": "other", "report": checks[1]["check"]}, "not the judge"),
+        ({"judge": "m", "report": {"judge": "m"}}, "report: not what"),
+        ({"dataset": "base", "report": {"x": deep}}, "report: recursion"),
+        ({"dataset": "base", "report": {}, "evaluators": []}, "evaluators"),
+        ({"dataset": "base", "report": {}, "total": 2**70}, "total"),
     ):
-        wrong = {"evaluators": ["faithfulness"], "total": 1, "judge": judge, "report": sent}
         with pytest.raises(ClientError, match=message):
-            client.call("POST runs", wrong)
+            client.call("POST runs", {"evaluators": ["faithfulness"], "total": 1} | changed)
     collector.stop()
     former = [json.dumps({"at": check["at"].rstrip("Z"), "check": check["check"]}) for check in checks]
     Path("former.duckdb.judge-checks.jsonl").write_text("\n".join([*former, "{}", '{"at": "cut o']))

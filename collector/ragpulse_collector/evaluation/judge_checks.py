@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
+from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -109,6 +110,9 @@ class JudgeChecker:
     """Announces jobs to the worker."""
     clock: Clock = utc_now
 
+    def __post_init__(self) -> None:
+        self._lock = Lock()
+
     def start(self, name: str | None, max_usd: float | None) -> StartedCheck:
         """Answer `POST judge/check`: start a check, or go on with one of this judge that stopped.
 
@@ -117,11 +121,12 @@ class JudgeChecker:
         judge = self.catalog.judge_named(name)
         if (max_usd is not None or self.ledger.limits()) and self.price.rates(model_of(judge)) is None:
             raise Invalid(unknown_price(model_of(judge)))
-        runs = self._runs()
-        if any(run.status in OPEN_RUN for run in runs):
-            raise Conflict("a check of a judge is running: GET judge/checks says how far it is")
-        stopped = next((run for run in runs[:1] if (run.judge, run.status) == (judge.id, "capped")), None)
-        self.store.write(lambda tx: self._go(tx, judge, name, max_usd, stopped)).result()
+        with self._lock:
+            runs = self._runs()
+            if any(run.status in OPEN_RUN for run in runs):
+                raise Conflict("a check of a judge is running: GET judge/checks says how far it is")
+            stopped = next((run for run in runs[:1] if (run.judge, run.status) == (judge.id, "capped")), None)
+            self.store.write(lambda tx: self._go(tx, judge, name, max_usd, stopped)).result()
         self.wake()
         estimates = check_estimates(judge)
         cost = bill(estimates, judge, len(estimates), self.price).cost_usd

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import uuid4
 
+import orjson
 from pydantic import Field, JsonValue
 
 from ragpulse_collector.api.operations import operation
@@ -17,7 +17,7 @@ from ragpulse_collector.evaluation.judge_checks import checked_report
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.interface import Command
 from ragpulse_collector.operations.rules import RuleInForce, rule_list
-from ragpulse_collector.refusals import NotFound
+from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.sampling import Rules
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.runs import (
@@ -118,9 +118,9 @@ def keep_run(
     rules: Rules,
     replays: Replays,
     /,
-    evaluators: Names,
+    evaluators: Annotated[Names, Field(min_length=1)],
     report: dict[str, JsonValue],
-    total: Annotated[int, Field(ge=0)],
+    total: Annotated[int, Field(ge=0, lt=2**31)],
     judge: str | None = None,
     dataset: Annotated[str | None, "What it asked; default: the labelled answers of a judge's check."] = None,
 ) -> RunShown:
@@ -128,11 +128,15 @@ def keep_run(
     spec = ReplaySpec(labelled=dataset is None, dataset=dataset, sent=True)
     if spec.labelled:
         report = checked_report(report, judge)
+    try:
+        text = orjson.dumps(report).decode()
+    except TypeError as error:  # what no answer could hold: half a surrogate, a nesting without end
+        raise Invalid(f"report: {error}") from error
     key = (uuid4().hex[:12], LABELLED if spec.labelled else ", ".join(evaluators), "", judge, "done", total)
 
     def work(tx: Transaction) -> None:
         add_run(tx, Run(*key, None, None, tx.at, False, spec, "check"))
-        add_report(tx, key[0], json.dumps(report))
+        add_report(tx, key[0], text)
 
     store.write(work).result()
     return one_run(store, rules, replays, key[0])
@@ -144,7 +148,7 @@ def run_report(store: Store, /, id: str) -> dict[str, JsonValue]:
     found = reports(store.read, [id])
     if id not in found or id not in latest_runs(store, run_id=id, checks=True):
         raise NotFound(f"no report was sent for a run {id!r}: `result` in GET runs says where its result is")
-    sent: dict[str, JsonValue] = json.loads(found[id])
+    sent: dict[str, JsonValue] = orjson.loads(found[id])
     return sent
 
 

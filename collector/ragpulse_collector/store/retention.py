@@ -28,6 +28,9 @@ from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, fi
 _TRACE_TABLES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
 """The tables whose rows belong to a trace; `spans` last, which the conditions read."""
 _OF_SERVICE = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service AND start_time < $before)"
+_OLD_REPORTS = "result IS NOT NULL AND created_at < $before AND spec->>'$.dataset' IS NOT NULL"
+"""Comparisons that callers sent: they quote traces. The checks of judges do not."""
+_QUOTING = "EXISTS (SELECT 1 FROM (SELECT unnest($traces::VARCHAR[]) AS id) t WHERE contains(result, t.id))"
 _AIM = 0.95
 """Retention by size aims at this share of the limit; at least 90 % of the limit stay."""
 Reason = dict[str, object]
@@ -51,7 +54,7 @@ def prune(
 
     The age of a row is that of its request, never that of an evaluation. The audit gets one row with the `reason`.
     """
-    conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()}
+    conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()} | {"runs": _OLD_REPORTS}
     detail: Reason = {"reason": "age", **(reason or {}), "before": str(older_than)}
     counts = _removed(store, conditions, {"before": older_than}, detail, dry_run=dry_run, actor=actor)
     return Pruned(cutoff=older_than, rows=counts)
@@ -190,6 +193,7 @@ def _forget(
         "judge_calls": _deleted(transaction, "judge_calls", "key IN (SELECT unnest($keys::VARCHAR[]))", {"keys": keys}),
         "feedback": _deleted(transaction, "feedback", _FEEDBACK),
         "datasets": _deleted(transaction, "datasets", _DATASET_ITEMS, {"traces": related}),
+        "runs": _deleted(transaction, "runs", _QUOTING, {"traces": related}),
         **{name: remove(transaction, related) for name, remove in removers.items()},
     }
     remember(transaction)

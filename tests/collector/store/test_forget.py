@@ -63,6 +63,8 @@ def filled(path: Path) -> EmbeddedStore:
         case = {"query": f"{MARK} {number}" if number < BOB else "Bob"}
         item = {"query": case["query"], "trace_id": trace_id(number), "frozen": {"case": case, "span_id": SPAN_ID}}
         units.add("datasets", name="frozen tone 2026", query=case["query"], item=json.dumps(item), created_at=T0)
+        quoted = json.dumps({"worst": [{"query": case["query"], "trace_b": trace_id(number)}]})
+        units.add("runs", run_id=str(number), status="done", spec='{"dataset": "base"}', result=quoted, created_at=T0)
     units.save()
     return store
 
@@ -94,7 +96,7 @@ def test_nothing_of_a_person_is_left(tmp_path: Path, subject: Subject, identity:
     store = filled(tmp_path)
     file = tmp_path / "test.duckdb"
     before = rows_of(store)
-    assert {"spans", "contents", "contexts", "scores", "judge_calls", "labels", "feedback", "datasets"} <= set(
+    assert {"spans", "contents", "contexts", "scores", "judge_calls", "labels", "feedback", "datasets", "runs"} <= set(
         marked(store)
     )
     store.read("CHECKPOINT")
@@ -103,7 +105,7 @@ def test_nothing_of_a_person_is_left(tmp_path: Path, subject: Subject, identity:
     assert rows_of(store) == before
     assert pruned(store, subject, identity) == counted
     assert counted["spans"] == counted["scores"] == counted["labels"] == counted["run_items"] == 2
-    assert (counted["judge_calls"], counted["datasets"], counted["trace_facts"]) == (4, 2, 2)
+    assert (counted["judge_calls"], counted["datasets"], counted["runs"], counted["trace_facts"]) == (4, 2, 2, 2)
     assert marked(store) == []
     left = rows_of(store)
     assert {table: left[table] for table in counted} == {
