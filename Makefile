@@ -67,14 +67,15 @@ format: $(VENV)/.development
 docs: $(VENV)/.development
 	$(BIN)/python docs/generate.py
 
-# The documentation site in build/site; a link or an anchor that leads nowhere fails it.
+# The documentation site in build/site, with pages of the demo; a link or an anchor that leads nowhere fails it.
 $(VENV)/site/.complete: $(BIN)/uv pyproject.toml
 	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(VENV)/site
 	$(BIN)/uv pip install --quiet --python $(VENV)/site/bin/python --group site
 	touch $@
 
-site: $(VENV)/site/.complete
+site: $(VENV)/site/.complete $(VENV)/.development
 	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(VENV)/site/bin:$$PATH" $(VENV)/site/bin/mkdocs build --quiet
+	$(BIN)/python docs/demo_pages.py build/site/demo
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/all.py $(BENCH)

@@ -114,6 +114,21 @@ class Query:
         return _table(answer["columns"], answer["rows"][:SHOWN_ROWS]) + more
 
 
+class Answer(dict[str, Any]):
+    """The answer of an operation: a mapping whose lists (runs, topics, monitors, ...) a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        lists = {name: rows for name, rows in self.items() if isinstance(rows, list) and rows}
+        shown = {name: rows for name, rows in lists.items() if all(isinstance(row, Mapping) for row in rows)}
+        columns = {
+            name: [key for key in rows[0] if not isinstance(rows[0][key], (list, dict))] for name, rows in shown.items()
+        }
+        return "".join(
+            f"<b>{escape(name)}</b>{_table(columns[name], ([row[key] for key in columns[name]] for row in rows))}"
+            for name, rows in shown.items()
+        )
+
+
 class Metrics(dict[str, Any]):
     """The answer of `GET metrics`: a mapping that a notebook shows as a table."""
 
@@ -210,7 +225,8 @@ class Client:
             raise AttributeError(f"the client has no method {name!r}{nearest(name, dir(self))}")
 
         def method(*args: Any, **params: Any) -> Any:
-            return self.ask(operation.name, params | dict(zip(operation.own, args, strict=False)))
+            answer = self.ask(operation.name, params | dict(zip(operation.own, args, strict=False)))
+            return Answer(answer) if isinstance(answer, dict) else answer
 
         method.__name__, method.__doc__ = name, f"{operation.summary}\n\n{operation.text}".strip()
         method.__dict__["__signature__"] = inspect.Signature(

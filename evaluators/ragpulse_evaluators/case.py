@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from ragpulse_evaluators.columns import ours
 from ragpulse_evaluators.errors import nearest
+from ragpulse_evaluators.shown import card
 
 
 def clean(value: Any) -> Any:
@@ -316,6 +317,9 @@ class Case(BaseModel):
                 hint = nearest(name, cls.model_fields) or f"; known are {', '.join(cls.model_fields)}"
                 raise ValueError(f"a case has no field {name!r}{hint} (other facts go into metadata)")
         return fields
+
+    def _repr_html_(self) -> str:
+        return card(self, (name for name in type(self).model_fields if getattr(self, name)))
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ragpulse_evaluators.case import Case, Context, clean
 from ragpulse_evaluators.errors import LACKING, NothingToScore, Unreadable
+from ragpulse_evaluators.shown import card
 
 Status = Literal["ok", "invalid", "skipped", "error"]
 
@@ -101,6 +102,10 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
+SHOWN = ("evaluator", "judge", "status", "score", "normalized", "passing", "label", "explanation")
+"""What a notebook shows of a result."""
+
+
 class EvaluationResult(BaseModel):
     """The verdict of one evaluator on one case; an unreadable reply is a status, never a fake 0.0."""
 
@@ -137,6 +142,9 @@ class EvaluationResult(BaseModel):
         explanation = data.get("explanation") or "the score is not a finite number"
         nothing = dict.fromkeys(("score", "normalized", "passing"))
         return data | nothing | {"status": "invalid", "explanation": explanation}
+
+    def _repr_html_(self) -> str:
+        return card(self, SHOWN)
 
     @property
     def cost_usd(self) -> float | None:

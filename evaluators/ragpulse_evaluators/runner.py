@@ -25,10 +25,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar, cast
+
+from pydantic import ValidationError
 
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.case import Case
@@ -41,12 +44,13 @@ from ragpulse_evaluators.judges.providers import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.wrappers import Budget, BudgetedJudge, CachedJudge, Gate, GatedJudge, JudgeCache
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
+from ragpulse_evaluators.shown import table
 
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr, where that is a terminal; a function receives (done, total)."""
 Value = TypeVar("Value")
-Cases = Case | Mapping[str, Any] | Iterable[Case | Mapping[str, Any]]
-"""One case, or several."""
+Cases = Case | Mapping[str, Any] | Iterable[Case | Mapping[str, Any]] | Any
+"""One case, several, or a data frame of pandas or polars with a row for each."""
 Named = str | Evaluator | Callable[..., Any] | Any
 """A name, an evaluator, a plain function of case fields, or an evaluator of another package."""
 
@@ -347,7 +351,7 @@ async def evaluate(
     cache: JudgeCache | None = None,
     registry: Registry | None = None,
     **shared: Any,
-) -> dict[str, list[EvaluationResult]]:
+) -> Results:
     """Score every case with every evaluator; name → results in the order of the cases.
 
     `params` are per name. `shared` are for all: `api_base` and `api_key` for the judge, `language` and `prompts` for
@@ -360,8 +364,7 @@ async def evaluate(
     """
     if concurrency < 1:
         raise ConfigurationError(f"concurrency is at least 1, not {concurrency}")
-    sequence = [cases] if isinstance(cases, (Case, Mapping)) else cases
-    checked = [case if isinstance(case, Case) else Case.model_validate(case) for case in sequence]
+    checked = _checked(cases)
     limited = _limited(judge, shared, cache, max_usd, prices_usd, concurrency)
     items = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
     shared |= {"judge": limited, "embedder": embedder}
@@ -391,16 +394,46 @@ async def evaluate(
     finally:
         for evaluator in by_name.values():
             await close_judge(evaluator.judge)
-    return {name: [column[place] for place in sorted(column)] for name, column in results.items()}
+    return Results((name, [column[place] for place in sorted(column)]) for name, column in results.items())
 
 
-def evaluate_sync(
-    cases: Cases, evaluators: Named | Sequence[Named], **options: Any
-) -> dict[str, list[EvaluationResult]]:
-    """`evaluate` for code without an event loop; raises `ConfigurationError` inside one (a notebook)."""
-    if _loop_runs():
-        raise ConfigurationError("an event loop runs here: use `await evaluate(...)`")
-    return asyncio.run(evaluate(cases, evaluators, **options))
+class Results(dict[str, list[EvaluationResult]]):
+    """Name → results in the order of the cases, which a notebook shows as a table."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one mapping per result."""
+        shown = ("status", "score", "normalized", "passing", "label", "explanation")
+        return [
+            {"case": number, "evaluator": name} | {field: getattr(result, field) for field in shown}
+            for name, results in self.items()
+            for number, result in enumerate(results)
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = self.rows()
+        return table(tuple(rows[0]) if rows else (), (tuple(row.values()) for row in rows))
+
+
+def _checked(cases: Cases) -> list[Case]:
+    """Return the cases; raises ConfigurationError for a data frame whose columns are not those of a case."""
+    frame: Any = cases
+    if not hasattr(frame, "to_dict"):
+        sequence = [cases] if isinstance(cases, (Case, Mapping)) else cases
+        return [case if isinstance(case, Case) else Case.model_validate(case) for case in sequence]
+    try:
+        rows = frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records")  # polars, pandas
+        return [Case.model_validate(row) for row in rows]
+    except ValidationError as error:
+        raise ConfigurationError(f"the data frame: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+
+
+def evaluate_sync(cases: Cases, evaluators: Named | Sequence[Named], **options: Any) -> Results:
+    """`evaluate` for code that does not await. In a running loop (a notebook) it works in a thread and waits."""
+    work = evaluate(cases, evaluators, **options)
+    if not _loop_runs():
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def evaluate_response(

@@ -150,6 +150,12 @@ def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str
             runtime.offer(FeedbackRecord(runtime.own, number, time.time_ns(), str(name), float(score), comment))
 
 
+def last_trace() -> str | None:
+    """The trace id of the request that ended last in this process, for a look or `feedback`; None before the first."""
+    record = None if PROCESS.runtime is None else PROCESS.runtime.exporter.last_root
+    return None if record is None else format(record.trace_number, "032x")
+
+
 def stats() -> Stats:
     """The counts since `configure`; all zero when nothing is configured."""
     runtime = PROCESS.runtime

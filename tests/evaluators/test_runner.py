@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pandas
 import pytest
 
 from ragpulse_evaluators import (
@@ -167,10 +168,17 @@ def test_the_blocking_form_runs_without_a_loop() -> None:
     assert evaluate_sync(CASES, "exact_match")["exact_match"][1].score == 1.0
 
 
-async def test_the_blocking_form_inside_a_loop_names_the_other() -> None:
-    """A notebook has to await."""
-    with pytest.raises(ConfigurationError, match="await evaluate"):
-        evaluate_sync(CASES, "exact_match")
+async def test_the_blocking_form_works_inside_a_loop_and_reads_frames() -> None:
+    """A notebook's loop runs; a frame is read by row, shown as a table, and refused by its column."""
+    frame = pandas.DataFrame([{"response": "<b>", "reference": "<b>"}, {"response": "r", "reference": float("nan")}])
+    results = evaluate_sync(frame, "exact_match")
+    assert [result.status for result in results["exact_match"]] == ["ok", "skipped"]
+    assert results._repr_html_().count("<tr>") == 3
+    case = Case(response="<b>", contexts=["c"])
+    assert "&lt;b&gt;" in case._repr_html_()
+    assert "exact_match" in results["exact_match"][0]._repr_html_()
+    with pytest.raises(ConfigurationError, match="the data frame: a case has no field 'foo'"):
+        evaluate_sync(pandas.DataFrame({"foo": ["a"]}), "exact_match")
 
 
 async def test_one_answer_of_an_engine_is_scored() -> None:

@@ -227,6 +227,11 @@ Origin = tuple[str, bytes, bytes]
 class Record(Protocol):
     """A finished span or score."""
 
+    @property
+    def trace_number(self) -> int:
+        """The id of its trace."""
+        ...
+
     def size(self) -> int:
         """Estimates the bytes it holds in memory."""
         ...

@@ -67,6 +67,8 @@ class Exporter:
         self._closed = self._terminating = False
         self._interval = _INTERVAL
         self._waiting_since: float | None = None
+        self.last_root: Record | None = None
+        """The span that ended last with nothing of this process around it."""
         self._waited_seconds = 0.0
         self._backoff = 0.0
         self._not_before = 0.0
@@ -90,9 +92,12 @@ class Exporter:
                 self._on_start()
             elif self._terminating or count == 1 or count % _BATCH_SPANS == 0 or size > _BATCH_BYTES:
                 self._wake.notify()
+        ends_here = record.ends_here()
+        if ends_here and record.origin()[0] == "traces":
+            self.last_root = record
         if self._terminating:
             self.flush(0.25, give_up=True)
-        elif self._waiting_since is not None and record.ends_here():
+        elif self._waiting_since is not None and ends_here:
             self._wait_for_delivery()
 
     def send_often(self) -> None:

@@ -55,6 +55,11 @@ class _Queued:
     state: str
     """The trace state that the provider's sampler implies and does not write."""
 
+    @property
+    def trace_number(self) -> int:
+        """The id of its trace."""
+        return int(self.span.get_span_context().trace_id)
+
     def ends_here(self) -> bool:
         """Whether its parent, if any, is in another process."""
         return self.span.parent is None or bool(self.span.parent.is_remote)
