@@ -27,9 +27,9 @@ FIRST = (
     "/?whole=true", "/traces", "/topics", "/explain", "/documents", "/evaluators", "/alerts", "/health", "/sessions",
     "/compare", "/traces?evaluator=groundedness&sort=worst",
 )  # fmt: skip
-MOST, PATIENCE_S = 60, 120
+MOST, PATIENCE_S = 90, 120
 SCRIPTS = ROOT / "dashboards" / "ragpulse_dashboards" / "static" / "js"
-_LINK = re.compile(r'\b(href|src|action|hx-get)="(/[^"]*)"')
+_LINK = re.compile(r'\b(href|src|action|data-later)="(/[^"]*)"')
 _ASSET = re.compile(r"/static/\w+/(.+)")
 _FOLLOWED = re.compile(r"/(traces/[0-9a-f]{32}$|sessions/|explain|compare|documents|topics)")
 _LIVE = re.compile(r' data-(?:renew|live)="[^"]*"')
@@ -73,8 +73,8 @@ def store(base: str, target: Path) -> int:
             except (HTTPError, UnicodeDecodeError):  # an export, or a page that needs more than a link
                 continue
             links = [(name, html.unescape(link)) for name, link in _LINK.findall(pages[path])]
-            fragments |= {link for name, link in links if name == "hx-get" and link not in pages}
-            waiting.extendleft(link for name, link in links if name == "hx-get")
+            fragments |= {link for name, link in links if name == "data-later" and link not in pages}
+            waiting.extendleft(link for name, link in links if name == "data-later")
             waiting += (link for _, link in links if _FOLLOWED.match(link))
     files = {path: f"page-{number}.html" for number, path in enumerate(pages)} | {FIRST[0]: "index.html"}
     files |= {"/": "index.html"}

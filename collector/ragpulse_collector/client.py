@@ -151,7 +151,8 @@ class Metrics(dict[str, Any]):
         columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
         marks = "".join(f"<p>{escape(mark['text'])} began {escape(mark['t'])}</p>" for mark in self.get("markers", ()))
         return (
-            f"<b>{escape(self['name'])}</b>{_table(columns, ([row[name] for name in columns] for row in rows))}{marks}"
+            f"<b>{escape(self['name'])}</b>{''.join(_chart(one['points']) for one in self['series'])}"
+            f"{_table(columns, ([row[name] for name in columns] for row in rows))}{marks}"
         )
 
 
@@ -346,6 +347,26 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _chart(points: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line with its interval as SVG; points without a value leave a gap of the line's own width."""
+    known = [(place, one) for place, one in enumerate(points) if one["value"] is not None]
+    ends = [one[end] for _, one in known for end in ("value", "lo", "hi") if one.get(end) is not None]
+    if len(known) < 2:
+        return ""
+    low, spread = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def line(end: str) -> list[str]:
+        heights = [(place, one["value"] if one.get(end) is None else one[end]) for place, one in known]
+        return [f"{place * 600 / (len(points) - 1):.0f},{110 - 100 * (y - low) / spread:.0f}" for place, y in heights]
+
+    band, value = " ".join(line("lo") + line("hi")[::-1]), " ".join(line("value"))
+    return (
+        f'<svg viewBox="0 0 600 120" width="600" role="img"><title>{low:.4g} to {low + spread:.4g}</title>'
+        f'<polygon points="{band}" fill="#3f51b5" opacity=".15"/>'
+        f'<polyline points="{value}" fill="none" stroke="#3f51b5" stroke-width="2"/></svg>'
+    )
 
 
 def _cell(value: Any) -> str:

@@ -14,8 +14,10 @@ from typing import Any
 import pandas
 import pytest
 from traffic import rag_trace, send
-from waiting import until
+from waiting import eventually, until
 
+import ragpulse
+from ragpulse import Local
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import Client, Query, connect
 
@@ -42,9 +44,13 @@ def outputs(notebook: Path) -> list[str]:
 
 def test_the_notebook_finds_the_regression(demo_data: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell shows what its text announces."""
+    monkeypatch.setattr(ragpulse, "local", lambda: Local.__new__(Local))
+    monkeypatch.setattr(Local, "url", demo_data.url, raising=False)
     monkeypatch.setenv("RAGPULSE_URL", demo_data.url)
-    client, traces, quality, versions, verdict, trace, latency = outputs(NOTEBOOK)
-    assert client == f"Client('{demo_data.url}')"
+    here, done, traces, quality, versions, verdict, trace, latency = outputs(NOTEBOOK)
+    assert f'href="{demo_data.url}"' in here
+    assert int(done) > 500
+    assert quality.count("<svg") == 1
     assert traces.count("<tr>") == 21
     assert "the first 20 rows" in traces
     assert "prompt qa v2 began" in quality
@@ -52,6 +58,29 @@ def test_the_notebook_finds_the_regression(demo_data: Client, monkeypatch: pytes
     assert "'worse'" in verdict
     assert "groundedness" in trace
     assert "latency_ms" in latency
+
+
+def test_a_collector_beside_the_process_ends_with_it(tmp_path: Path) -> None:
+    """A call is recorded, the last trace is found, a second call is the first one; a killed process leaves nothing."""
+    program = (
+        "import os, signal, ragpulse; here = ragpulse.local(db='a.duckdb')\n"
+        "assert ragpulse.local(db='a.duckdb') is here and ragpulse.last_trace() is None\n"
+        "ragpulse.rag(lambda q: q)('mine?'); ragpulse.feedback('1' * 32); ragpulse.flush()\n"
+        "print(here.url, ragpulse.last_trace(), here._process.pid, flush=True)\n"
+        "try: ragpulse.local(db='nowhere/a.duckdb')\n"
+        "except RuntimeError as error: print(error, flush=True)\n"
+        "input(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url, trace, pid = process.stdout.readline().split()
+        assert "no collector was started: ragpulse: cannot open" in process.stdout.readline()
+        until(connect(url), f"select 1 from traces where trace_id = '{trace}'")
+        assert "<table>" in connect(url).evaluators()._repr_html_()
+        process.stdin.write("\n")
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_recorded_text_is_escaped_and_nothing_is_shown_for_no_answer(collector: Callable[..., Collector]) -> None:
