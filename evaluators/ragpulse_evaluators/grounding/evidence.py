@@ -15,7 +15,7 @@ from heapq import nsmallest
 from itertools import pairwise
 
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, words
+from ragpulse_evaluators.grounding.text import Kept, Sentence, Word, split_sentences, words
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
@@ -113,11 +113,12 @@ class EvidenceIndex:
 
     def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
         """Return what each key weighs: the rarer, the more; one that no context holds as much as the rarest."""
+        return {t.key: self._rarity[t.key] * (0.2 if t.function else 1.0) for t in tokens}
+
+    @cached_property
+    def _rarity(self) -> Kept[float]:
         count = len(self.sentences)
-        return {
-            t.key: math.log(1 + count / len(self.postings.get(t.key, "1"))) * (0.2 if t.function else 1.0)
-            for t in tokens
-        }
+        return Kept(lambda key: math.log(1 + count / len(self.postings.get(key, "1"))))
 
 
 @lru_cache(maxsize=2)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -282,9 +282,11 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
 
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
-    shown = asdict(sentence) | {"reasons": list(sentence.reasons)}
-    del shown["evidence"]
-    return shown
+    shown = {name: getattr(sentence, name) for name in _SHOWN_FIELDS}
+    return shown | {"reasons": list(sentence.reasons)}
+
+
+_SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
 
 
 def _explain(assessment: Assessment, passing: bool | None) -> str:

@@ -9,6 +9,7 @@ belongs to none. One tuple of patterns for each language; numbers make every sen
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 _MARK = re.compile(r"\[([^\[\]\n]{1,80})\](?!\()|【([^【】\n]{1,80})】|\(([^()\n]{1,80})\)")
@@ -76,7 +77,12 @@ class Reading(NamedTuple):
 
 def read_markup(response: str, ids: Sequence[str | None] = ()) -> Reading:
     """Blank structure, code and citation marks; `ids` are those of the contexts."""
-    known = {i for i in ids if i}
+    return _read(response, frozenset(filter(None, ids)))
+
+
+@lru_cache(maxsize=4)
+def _read(response: str, known: frozenset[str]) -> Reading:
+    """Read it; kept for the next check of the same case."""
     code = tuple(Code(m.group(2), m.start(2), m.end(2)) for m in _FENCE.finditer(response) if m.group(2).strip())
     text = _FENCE.sub(_blank, response) if code else response
     for pattern in (_SOURCES, _TABLE_HEAD, _LINES):
@@ -91,7 +97,7 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match.group())
 
 
-def _link(match: re.Match[str], known: set[str]) -> str:
+def _link(match: re.Match[str], known: frozenset[str]) -> str:
     """Keep the words of a link, unless it cites: its words are an id, or it names a context at the end of a text."""
     words, target = match.group(1), match.group(2)
     names_context = any(i in (words, target) or target.endswith(("/" + i, "#" + i)) for i in known)
@@ -101,7 +107,7 @@ def _link(match: re.Match[str], known: set[str]) -> str:
     return " " + words + " " * (len(match.group()) - len(words) - 1)
 
 
-def _cites(match: re.Match[str], known: set[str]) -> bool:
+def _cites(match: re.Match[str], known: frozenset[str]) -> bool:
     if _targets(match, known):
         return True
     labelled = _SOURCE.fullmatch(_inside(match))
@@ -115,7 +121,7 @@ def _inside(match: re.Match[str]) -> str:
 
 def find_marks(response: str, ids: Sequence[str | None] = ()) -> list[Mark]:
     """Find citation marks; a bracket that is neither numbers nor a known id is ordinary text."""
-    known = {i for i in ids if i}
+    known = frozenset(filter(None, ids))
     marks: list[Mark] = []
     for match in _MARK.finditer(response):
         targets = _targets(match, known)
@@ -124,7 +130,7 @@ def find_marks(response: str, ids: Sequence[str | None] = ()) -> list[Mark]:
     return marks
 
 
-def _targets(mark: re.Match[str], known: set[str]) -> tuple[str, ...]:
+def _targets(mark: re.Match[str], known: frozenset[str]) -> tuple[str, ...]:
     inner = _inside(mark)
     pieces = [_LABEL.sub("", p.strip()) for p in re.split(r"[,;，；]\s*", inner)]
     if any(p in known for p in pieces):

@@ -178,19 +178,25 @@ class Refusal(PlainEvaluator):
         )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4096)
+def _declining(sentence: str) -> re.Match[str] | None:
+    """Return where a sentence declines; kept, for several checks ask it of the same sentences."""
+    return DECLINES.search(sentence) if may_decline(sentence) else None
+
+
+@lru_cache(maxsize=1024)
 def find_refusal(response: str) -> str | None:
     """Return the phrase by which a response declines to answer as a whole; None where it (also) answers.
 
     A response that declines in one sentence and goes on to tell more than a dozen content words is an answer. What was
-    found is kept for the next check of the same case.
+    found is kept: a collector asks before it decides, and then for each check.
     """
     phrase, rest = None, 0
     response = response[:_READ_CHARS]
     if not may_decline(expand(response)):
         return None
     texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response).text)]
-    declining = [DECLINES.search(text) if may_decline(text) else None for text in texts]
+    declining = list(map(_declining, texts))
     if not any(declining):
         return None
     for text, match in zip(texts, declining, strict=True):
@@ -207,7 +213,7 @@ def find_refusal(response: str) -> str | None:
 def speaks_of_sources(text: str) -> bool:
     """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
     text = expand(text)
-    match = DECLINES.search(text) if may_decline(text) and not any(map(str.isdigit, text)) else None
+    match = None if any(map(str.isdigit, text)) else _declining(text)
     return (
         match is not None
         and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE

@@ -187,7 +187,7 @@ def _placed(word: Word, start: int, end: int) -> Token:
 Made = TypeVar("Made")
 
 
-class _Kept(dict[str, Made]):
+class Kept(dict[str, Made]):
     """What is made of short texts, so that frequent ones are made once; found in C, unlike in a function's cache."""
 
     def __init__(self, make: Callable[[str], Made]) -> None:
@@ -227,7 +227,7 @@ def _words_of(piece: str) -> tuple[Word, ...]:
     return tuple(_WORDS[m[0]] for m in _TOKEN.finditer(piece))
 
 
-_WORDS, _PIECES = _Kept(_word), _Kept(_words_of)
+_WORDS, _PIECES = Kept(_word), Kept(_words_of)
 
 
 def _key(norm: str, kind: str) -> str:
