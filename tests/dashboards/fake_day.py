@@ -122,6 +122,9 @@ KEPT = frozenset(
         "last_seen",
         "need_more_of",
         ".gaps.kind",
+        ".runs.purpose",
+        ".runs.population.of",
+        ".runs.order",
     ]
 )
 """Fields that stay valid in the hostile day: ids, times and enumerations, and the metrics of charts."""

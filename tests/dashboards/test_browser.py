@@ -158,15 +158,15 @@ def test_menus_stay_in_the_window(browser: Browser, site: str) -> None:
     browser.visit(site, plain, width=1280, js=False)
 
 
-@pytest.mark.parametrize(("width", "scores"), [(1024, 2), (1280, 2), (1366, 2), (1440, 2), (1800, 3)])
-def test_the_list_fits_its_window(browser: Browser, site: str, width: int, scores: int) -> None:
+@pytest.mark.parametrize("width", [1024, 1280, 1366, 1440, 1800])
+def test_the_list_fits_its_window(browser: Browser, site: str, width: int) -> None:
     """A question has 320 pixels; latency and cost are whole; the facets fold away where they would take the room."""
 
     def steps(visit: Visit) -> None:
         visit.open("/traces")
         row = visit.page.locator("tr[data-row]").nth(1)
         assert row.locator(".question").bounding_box()["width"] >= 320
-        assert visit.page.locator("thead .clip-head:visible").count() == scores
+        assert visit.page.locator("thead .clip-head:visible").count() == 1, "the score that leads"
         table = visit.page.locator("main .scroll").bounding_box()
         for name in ("Latency", "Cost"):
             head = visit.page.locator("thead th", has_text=name).bounding_box()
