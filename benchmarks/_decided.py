@@ -11,8 +11,8 @@ import numpy as np
 from _promises import Promise
 
 from ragpulse_collector.analysis.calibration import JudgedUnit, LabelledJudge
-from ragpulse_collector.analysis.calibration.decisive import Decisive, by_labels
-from ragpulse_collector.analysis.quality import Bucket, Missing
+from ragpulse_collector.analysis.calibration.decisive import by_labels
+from ragpulse_collector.analysis.quality import Bucket, Measured, Missing
 from ragpulse_evaluators.statistics import Interval
 
 COUNT, JUDGED, NOON = 1500, 0.5, datetime(2026, 11, 20, 12)
@@ -24,7 +24,7 @@ def decided(seeds: int) -> list[Promise]:
     rng, promises = np.random.default_rng(31), []
     for labels, rate, each in product((60, 120), (0.8, 0.9), (1, 3)):
         found = [one for one in (_sample(rng, labels, rate, each) for _ in range(seeds)) if one.uncorrected]
-        ends = [(one.measured.least or 0.0, 1.0 if one.measured.most is None else one.measured.most) for one in found]
+        ends = [(one.least or 0.0, 1.0 if one.most is None else one.most) for one in found]
         above, below = (float(np.mean(side)) for side in zip(*((lo > rate, hi < rate) for lo, hi in ends), strict=True))
         plain = np.mean(
             [(o.uncorrected.lo or 0.0) <= rate <= (o.uncorrected.hi or 0.0) for o in found if o.uncorrected]
@@ -38,7 +38,7 @@ def decided(seeds: int) -> list[Promise]:
     return promises
 
 
-def _sample(rng: Any, labels: int, rate: float, each: int) -> Decisive:
+def _sample(rng: Any, labels: int, rate: float, each: int) -> Measured:
     users = np.arange(COUNT) // each
     ease = np.sqrt(0.3) * rng.normal(size=COUNT)[users] + np.sqrt(0.7) * rng.normal(size=COUNT)
     good = ease > -_quantile(rate)
@@ -53,7 +53,7 @@ def _sample(rng: Any, labels: int, rate: float, each: int) -> Decisive:
                         labels / len(y)) for row in rows]  # fmt: skip
     interval = Interval.of(bucket.estimate)
     assert interval is not None
-    return by_labels(bucket, interval, LabelledJudge(bucket, units))
+    return by_labels(bucket, interval, LabelledJudge(bucket, units)).measured
 
 
 def _quantile(rate: float) -> float:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality.points import Line, Point
 from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.zones import SHOWN, offsets
+from ragpulse_evaluators.statistics import Uncertain
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -13,7 +13,6 @@ import pytest
 from asking import measures
 from stored_units import T0, Units, open_store, uniform
 
-from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.changes import Level, Shift
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.quality.coverage import CoverageRow
@@ -23,6 +22,7 @@ from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.store import Store
 from ragpulse_dashboards.site import View
+from ragpulse_evaluators.statistics import Uncertain
 
 AT = datetime(2026, 11, 20, 18, 12)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from ragpulse_evaluators.statistics import Uncertain
+
 Answer = TypeVar("Answer")
 GroupValue = str | int | float | bool | None
 """A value of a column that divides an answer into groups."""
@@ -23,13 +25,9 @@ class Place(NamedTuple):
     group: tuple[GroupValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Uncertain:
-    """A value with its 95 % interval, null where it is not known: the base of every answer that has one."""
-
-    value: float | None = None
-    lo: float | None = None
-    hi: float | None = None
+def uncertain(found: Uncertain | None) -> Uncertain:
+    """Return the value and the interval alone of a figure; nothing for None."""
+    return Uncertain() if found is None else Uncertain(found.value, found.lo, found.hi)
 
 
 COUNTING = "counting"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
@@ -19,7 +19,7 @@ from ragpulse_collector.store.estimates import CLUSTER_SUMS, KEPT, MOMENTS
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.views import UNCLEAR
-from ragpulse_evaluators.statistics import Interval, Moments, minus
+from ragpulse_evaluators.statistics import Interval, Moments, Uncertain, minus
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
 """Evaluators of whether an answer is supported, the most trusted first: read where the leading one has no verdict."""

@@ -14,7 +14,7 @@ from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store.queries.scores import refuse_share
 from ragpulse_collector.words import called
 from ragpulse_evaluators import EvaluationResult, Evaluator
-from ragpulse_evaluators.statistics import hajek
+from ragpulse_evaluators.statistics import Interval, hajek
 
 __all__ = ["Decision", "Limit", "Measure", "Verdict", "decided", "of_results"]
 
@@ -131,13 +131,17 @@ def of_results(evaluator: Evaluator, results: Sequence[EvaluationResult], measur
         n = parts.get("judged", parts.get("cases", n))
         lost = sum(parts.get(status, 0) for status in FAILURES)
         figures = replace(figures, n=n, lo=lo, hi=hi, reason=f"{evaluator.name} has no interval, nor")
+    share, known = lost / max(1, n + lost), Interval.of(figures)
     found = extended(
         Measured,
         figures,
         counts={status: counts[status] for status in FAILURES},
         missing=lost,
-        missing_share=lost / max(1, n + lost),
+        missing_share=share,
         asked=float(n + lost),
-    ).moved()
+        least=known and known.lo * (1.0 - share),
+        most=known and known.hi * (1.0 - share) + share,
+        words=figures.in_words(asked=float(n + lost), note=f"{lost:,} missing" if lost else None),
+    )
     about = (evaluator.name, str(evaluator.version), evaluator.judge_id)
     return decided(found, limit, about, measure)

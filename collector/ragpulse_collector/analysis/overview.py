@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ragpulse_collector.analysis.answers import Place, Uncertain, extended
+from ragpulse_collector.analysis.answers import Place, extended, uncertain
 from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share, mean_cost
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
 from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
-from ragpulse_evaluators.statistics import Interval, minus
+from ragpulse_evaluators.statistics import Interval, Uncertain, minus
 
 __all__ = ["DEMO_SERVICE", "RangeSummary", "overview", "traffic_alone"]
 
@@ -124,7 +124,7 @@ def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = Non
         RangeSummary,
         summary,
         lead=lead,
-        error_change=_uncertain(_error_change(snapshot)),
+        error_change=_error_change(snapshot),
         quality=[_headline(snapshot, name, buckets, before) for name in names],
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
@@ -208,8 +208,8 @@ def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before:
         judge=bucket.judge,
         passing_rate=bucket.passing_rate,
         clear_share=bucket.clear_share,
-        previous=None if was is None else Uncertain(value=was.estimate, lo=was.lo, hi=was.hi),
-        difference=_uncertain(difference),
+        previous=was and uncertain(was),
+        difference=difference,
         verdict=_verdict(difference),
         wording=bucket.wording(earlier),
     )
@@ -234,10 +234,6 @@ def _error_change(snapshot: Snapshot) -> Interval | None:
 
 def _failing_share(rate: ClusteredMean | None) -> Interval | None:
     return Interval.of(rate.moments.estimate()) if rate and rate.moments else None
-
-
-def _uncertain(interval: Interval | None) -> Uncertain | None:
-    return None if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
 
 
 def _verdict(difference: Interval | None) -> Literal["better", "worse", "undecided"] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.limits import Decision, Limit, Measure, decided
 from ragpulse_collector.analysis.quality import Bucket, changed_version, current, estimates
@@ -154,10 +154,6 @@ class Check(Decision):
 
     note: str | None
     """A warning where the evaluator changed in the range, or the store holds scores of a former meaning."""
-    uncorrected: Uncertain | None
-    """The judge's figure, where people's labels corrected it."""
-    correction: str | None
-    """What people's labels did or could do, in words."""
 
 
 def check(
@@ -177,14 +173,12 @@ def check(
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""
         raise NotFound(f"{evaluator} scored nothing in this window{missing}: start a replay, or look further back")
-    figure = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
+    found = decisive(store, query, bucket, evaluator=evaluator, family=measure, corrected=corrected)
     notes = filter(None, (changed_version(buckets, bucket), changed_meaning(store, evaluator)))
     return extended(
         Check,
-        decided(figure.measured, limit, (evaluator, bucket.version, bucket.judge), measure),
+        decided(found.measured, limit, (evaluator, bucket.version, bucket.judge), measure),
         note="; ".join(notes) or None,
-        uncorrected=figure.uncorrected,
-        correction=figure.correction,
     )
 
 

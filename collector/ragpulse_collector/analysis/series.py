@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, extended
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.calibration import Version, correct
+from ragpulse_collector.analysis.calibration import LabelledJudge, Version, correct, error_of, labelled_judges
 from ragpulse_collector.analysis.quality import Bucket, Figures
 from ragpulse_collector.analysis.quality.buckets import FAILURES
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts
@@ -78,11 +78,11 @@ def series(snapshot: Snapshot, metric: str, *, corrected: bool = False, alone: b
     elif family == _COVERAGE:
         lines, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.shown_markers()
     else:
-        lines = _quality(snapshot, snapshot.quality(evaluator, family))
+        asked = corrected and family == "quality"
+        judges = labelled_judges(snapshot.store, snapshot.query, evaluator) if asked else None
+        lines = _quality(snapshot, snapshot.quality(evaluator, family), judges)
         unit = "score" if family in ("score", FEEDBACK) else "share"
         markers = snapshot.shown_markers(evaluator, family)
-        if family == "quality" and corrected:
-            lines = correct(snapshot.store, snapshot.query, evaluator, lines)
     window = snapshot.window
     return MetricSeries(
         name=metric,
@@ -148,13 +148,17 @@ def _totals(snapshot: Snapshot, name: str, alone: bool) -> Iterator[tuple[Traffi
         yield point, bucket.group
 
 
-def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket]) -> list[QualityLine]:
+Judges = Mapping[Version, LabelledJudge] | None
+"""Those whose labels correct the points; None where the judge's figures were asked for."""
+
+
+def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket], judges: Judges) -> list[QualityLine]:
     buckets_by_line = defaultdict[tuple[Group, Version], list[Bucket]](list)
     for bucket in buckets_of_all:
         buckets_by_line[bucket.group, bucket.series].append(bucket)
     gaps = [QualityPoint(t=start) for start in snapshot.window.starts()]
     return [
-        _quality_line(snapshot, group, version, buckets, gaps)
+        _quality_line(snapshot, group, version, buckets, gaps, judges)
         for (group, version), buckets in sorted(
             buckets_by_line.items(),
             key=lambda item: (str(item[0][0]), min(bucket.start for bucket in item[1]), str(item[0])),
@@ -163,9 +167,12 @@ def _quality(snapshot: Snapshot, buckets_of_all: Sequence[Bucket]) -> list[Quali
 
 
 def _quality_line(
-    snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket], gaps: Sequence[QualityPoint]
-) -> QualityLine:
-    points = {bucket.start: bucket.measured_as(QualityPoint, t=bucket.start) for bucket in buckets}
+    snapshot: Snapshot, group: Group, version: Version, buckets: Sequence[Bucket], gaps: Sequence[QualityPoint],
+    judges: Judges,
+) -> QualityLine:  # fmt: skip
+    judge = judges.get(version) if judges else None
+    error, drawn = error_of(judge) if judge else None, len(judge.drawn) if judge else 0
+    points = {bucket.start: correct(bucket, error).measured_as(QualityPoint, t=bucket.start) for bucket in buckets}
     return QualityLine(
         group=_named(snapshot, group),
         version=version[0],
@@ -173,6 +180,9 @@ def _quality_line(
         points=[points.get(gap.t, gap) for gap in gaps],
         replayed_where=sorted(where for replayed, where in snapshot.scopes() if replayed == version[0]),
         online_since=min((bucket.first for bucket in buckets if bucket.first is not None), default=None),
+        labels=None if judges is None else drawn,
+        labels_chosen=None if judges is None else len(judge.labelled) - drawn if judge else 0,
+        corrected=None if judges is None else error is not None,
     )
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from pydantic import TypeAdapter
 
-from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.changes.usual import Move
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.selection import duration_s
@@ -21,6 +21,7 @@ from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.words import called
 from ragpulse_collector.words.changes import usual_words
+from ragpulse_evaluators.statistics import Uncertain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.calibration.decisive import decisive
 from ragpulse_collector.analysis.figures import Condition, finest_estimates, is_total, readings
 from ragpulse_collector.analysis.quality import Figures, changed_version, current
@@ -19,6 +18,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import State
 from ragpulse_collector.store.queries.scores import MEASURES, refuse_unclear
 from ragpulse_collector.words import FEW
+from ragpulse_evaluators.statistics import Uncertain
 
 __all__ = ["TargetState", "TargetStates", "Targets"]
 
@@ -140,6 +140,6 @@ def _measured(store: Store, target: TargetSettings, query: Query, miss: Conditio
     if newest is None or newest.estimate is None:
         return _Measured(Figures(), 0)
     changed, n = changed_version(buckets, newest), newest.estimate.n
-    decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected)
-    reading = Figures(value=decided.measured.value, lo=decided.measured.least, hi=decided.measured.most)
+    decided = decisive(store, query, newest, evaluator=evaluator, family=family, corrected=target.corrected).measured
+    reading = Figures(value=decided.value, lo=decided.least, hi=decided.most)
     return _Measured(reading, n, changed, decided.correction, waits=changed is not None and n < FEW)

@@ -51,7 +51,7 @@ from ragpulse_evaluators.statistics.intervals import (
     wilson,
 )
 from ragpulse_evaluators.statistics.moments import Moments
-from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate
+from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate, Uncertain
 
 __all__ = [
     "NOT_ENOUGH_USERS",
@@ -63,6 +63,7 @@ __all__ = [
     "Moments",
     "Sequential",
     "TestResult",
+    "Uncertain",
     "benjamini_hochberg",
     "bootstrap_ci",
     "change_points",

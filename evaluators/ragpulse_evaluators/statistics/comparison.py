@@ -16,7 +16,7 @@ from typing import Literal
 from ragpulse_evaluators.statistics.agreement import ranks
 from ragpulse_evaluators.statistics.distributions import normal_two_sided_p
 from ragpulse_evaluators.statistics.intervals import wilson
-from ragpulse_evaluators.statistics.weighted import Estimate
+from ragpulse_evaluators.statistics.weighted import Estimate, Uncertain
 
 ENOUGH_CLUSTERS = 30
 """Below this many clusters (users, sessions) in an arm an experiment has no verdict."""
@@ -38,31 +38,20 @@ class TestResult:
     n: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """One rate minus another with its interval, test statistic and two-sided p-value."""
-
-    difference: float
-    lo: float
-    hi: float
-    statistic: float | None
-    p: float | None
-
-
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A value and the ends of its 95 % interval."""
+class Interval(Uncertain):
+    """A value and the ends of its interval, all known."""
 
     value: float
     lo: float
     hi: float
 
     @classmethod
-    def of(cls, estimate: Estimate | None) -> Interval | None:
-        """Read an estimate; None where its interval is unknown."""
-        if estimate is None or estimate.lo is None or estimate.hi is None:
+    def of(cls, found: Uncertain | None) -> Interval | None:
+        """Read a figure; None where its interval is unknown."""
+        if found is None or found.value is None or found.lo is None or found.hi is None:
             return None
-        return cls(estimate.estimate, estimate.lo, estimate.hi)
+        return cls(found.value, found.lo, found.hi)
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
@@ -84,15 +73,31 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sequential:
+class Difference(Interval):
+    """One value minus another with its interval, test statistic and two-sided p-value."""
+
+    statistic: float | None
+    p: float | None
+
+    @property
+    def difference(self) -> float:
+        """The value."""
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequential(Difference):
     """The state of an experiment that may be looked at any time: `p` and the interval hold under peeking."""
 
-    difference: float
     se: float
-    lo: float
-    hi: float
+    statistic: float
+    """The likelihood ratio."""
     p: float
-    likelihood_ratio: float
+
+    @property
+    def likelihood_ratio(self) -> float:
+        """The statistic."""
+        return self.statistic
 
 
 def minus(a: Interval, b: Interval) -> Interval:
@@ -124,13 +129,8 @@ def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.
     pooled = (k1 + k2) / (n1 + n2)
     se = math.sqrt(pooled * (1.0 - pooled) * (1.0 / n1 + 1.0 / n2))
     z = difference.value / se if se > 0.0 else None
-    return Difference(
-        difference=difference.value,
-        lo=difference.lo,
-        hi=difference.hi,
-        statistic=z,
-        p=None if z is None else normal_two_sided_p(z),
-    )
+    p = None if z is None else normal_two_sided_p(z)
+    return Difference(difference.value, difference.lo, difference.hi, statistic=z, p=p)
 
 
 def mcnemar(b: int, c: int) -> TestResult | None:
@@ -203,12 +203,12 @@ def msprt(
     reach = 2.0 * math.log(1.0 / (1.0 - confidence)) + math.log((s2 + t2) / s2)
     half = math.sqrt(s2 * (s2 + t2) / t2 * reach)
     return Sequential(
-        difference=difference,
+        difference,
+        difference - half,
+        difference + half,
         se=se,
-        lo=difference - half,
-        hi=difference + half,
         p=min(previous_p, math.exp(-max(0.0, log_ratio))),
-        likelihood_ratio=math.exp(min(log_ratio, 700.0)),
+        statistic=math.exp(min(log_ratio, 700.0)),
     )
 
 

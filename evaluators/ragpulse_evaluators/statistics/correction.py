@@ -72,7 +72,7 @@ def ppi_mean(
     if all(0.0 <= score <= 1.0 for score in scores):
         lo, estimate, hi = (min(1.0, max(0.0, value)) for value in (lo, estimate, hi))
     return CorrectedEstimate(
-        estimate=estimate,
+        value=estimate,
         se=se,
         lo=lo,
         hi=hi,

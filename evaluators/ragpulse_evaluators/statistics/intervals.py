@@ -34,7 +34,7 @@ def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
         return None
     p = k / n
     lo, hi = wilson_bounds(p, n, confidence)
-    return Estimate(estimate=p, se=math.sqrt(p * (1.0 - p) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
+    return Estimate(value=p, se=math.sqrt(p * (1.0 - p) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
 
 
 def clopper_pearson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
@@ -48,7 +48,7 @@ def clopper_pearson(k: float, n: float, *, confidence: float = 0.95) -> Estimate
     tail, p = (1.0 - confidence) / 2.0, k / n
     lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
     hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
-    return Estimate(estimate=p, se=math.sqrt(max(0.0, p * (1.0 - p)) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
+    return Estimate(value=p, se=math.sqrt(max(0.0, p * (1.0 - p)) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
 
 
 def _solve(rising: Callable[[float], float], target: float) -> float:
@@ -70,10 +70,10 @@ def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, fl
         return None
     mean = math.fsum(values) / n
     if n == 1:
-        return Estimate(estimate=mean, se=None, lo=None, hi=None, n=1, n_eff=1.0)
+        return Estimate(value=mean, se=None, lo=None, hi=None, n=1, n_eff=1.0)
     se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) / math.sqrt(n)
     lo, hi = _clipped(mean - z * se, mean + z * se, bounds)
-    return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=n, n_eff=float(n))
+    return Estimate(value=mean, se=se, lo=lo, hi=hi, n=n, n_eff=float(n))
 
 
 def effective_n(weights: Sequence[float]) -> float:
@@ -109,7 +109,7 @@ def hajek(
     mean, total = weighted_mean(values, weights), math.fsum(weights)
     if finite and min(pi) >= 1.0:
         n = len(values)
-        return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=n, n_eff=float(n), clusters=n)
+        return Estimate(value=mean, se=0.0, lo=mean, hi=mean, n=n, n_eff=float(n), clusters=n)
     names = range(len(values)) if finite or clusters is None else clusters
     sums = clustered(weights, [value - mean for value in values], names)
     factors = [1.0 - chance for chance in pi] if finite else [1.0] * len(sums)
@@ -251,9 +251,9 @@ def bootstrap_ci(
     draws = _draws(measure, members, Random(seed), resamples) if len(members) > 1 else []
     n, n_eff = len(values), float(len(members))
     if len(draws) < 2:
-        return Estimate(estimate=observed, se=None, lo=None, hi=None, n=n, n_eff=n_eff)
+        return Estimate(value=observed, se=None, lo=None, hi=None, n=n, n_eff=n_eff)
     lo, hi = (_quantile(draws, level) for level in _levels(draws, observed, _jackknife(measure, members), confidence))
-    return Estimate(estimate=observed, se=stdev(draws), lo=lo, hi=hi, n=n, n_eff=n_eff)
+    return Estimate(value=observed, se=stdev(draws), lo=lo, hi=hi, n=n, n_eff=n_eff)
 
 
 def _mean(values: Sequence[float]) -> float:

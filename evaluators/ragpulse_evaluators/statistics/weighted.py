@@ -42,8 +42,17 @@ _STEP = 0.5
 """Half a success: the continuity correction of yes-or-no answers whose weights lie far apart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """A value with its interval, None where it is not known: the base of every figure."""
+
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Uncertain):
     """A value with its standard error and interval; iterating gives `lo, hi`.
 
     `n` counts the values used, `n_eff` is Kish's effective number: how many equally weighted values would be as
@@ -52,15 +61,18 @@ class Estimate:
     behind the interval for it to hold as often as it claims.
     """
 
-    estimate: float
+    value: float
     se: float | None
-    lo: float | None
-    hi: float | None
     n: int
     n_eff: float
     thin: bool = False
     clusters: int = 0
     reason: str | None = None
+
+    @property
+    def estimate(self) -> float:
+        """The value."""
+        return self.value
 
     def __iter__(self) -> Iterator[float | None]:
         return iter((self.lo, self.hi))
@@ -269,7 +281,7 @@ class WeightedMean:
         lo, hi = ends or (None, None)
         se = math.sqrt(self.error if self._alone else self._observed)
         return Estimate(
-            estimate=self.mean, se=se, lo=lo, hi=hi, n=self.n, n_eff=1.0 / self.squares, thin=thin,
+            value=self.mean, se=se, lo=lo, hi=hi, n=self.n, n_eff=1.0 / self.squares, thin=thin,
             clusters=self.clusters, reason=reason,
         )  # fmt: skip
 

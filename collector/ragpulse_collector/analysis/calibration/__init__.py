@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.answers import uncertain
 from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.views import UNCLEAR
-from ragpulse_evaluators.statistics import NOT_ENOUGH_USERS, Interval, bootstrap_ci, cohen_kappa, hajek, plus
+from ragpulse_evaluators.statistics import NOT_ENOUGH_USERS, Interval, Uncertain, bootstrap_ci, cohen_kappa, hajek, plus
 from ragpulse_evaluators.statistics.correction import Judged, judge_weight, mean_error
 
 __all__ = [
@@ -73,17 +72,6 @@ def judged_units(
     return [JudgedUnit(row[0].hex, *row[1:]) for row in rows]
 
 
-def correct(store: Store, query: Query, evaluator: str, lines: Sequence[QualityLine]) -> list[QualityLine]:
-    """Return quality lines with each point moved by the judge's error as people's labels show it (PPI++).
-
-    The correction uses the labels of the line's version in the window and 90 days before it, and is assumed constant;
-    its own uncertainty enters each interval. Only sampled labels count: labels that people chose themselves
-    (`labels_chosen`) say nothing about the other answers. With fewer than 30 labels nothing is moved.
-    """
-    judges = labelled_judges(store, query, evaluator)
-    return [_corrected(line, judges.get((line.version, line.judge))) for line in lines]
-
-
 @dataclass(frozen=True, slots=True)
 class LabelledJudge:
     """All that a version of a judge scored, added up, and what people labelled of it."""
@@ -106,18 +94,6 @@ def labelled_judges(store: Store, query: Query, evaluator: str) -> dict[Version,
         for bucket in estimates(store, evaluator, window, query.filters)
         if bucket.moments is not None
     }
-
-
-def _corrected(line: QualityLine, judge: LabelledJudge | None) -> QualityLine:
-    correction = error_of(judge) if judge else None
-    drawn = len(judge.drawn) if judge else 0
-    return replace(
-        line,
-        points=[_moved(point, correction) for point in line.points] if correction else line.points,
-        labels=drawn,
-        labels_chosen=len(judge.labelled) - drawn if judge else 0,
-        corrected=correction is not None,
-    )
 
 
 def reach(window: Window) -> Window:
@@ -151,16 +127,15 @@ def error_of(judge: LabelledJudge, *, least: int = _ENOUGH) -> JudgeError | None
     return None if error is None else JudgeError(lam, error)
 
 
-def _moved(point: QualityPoint, correction: JudgeError) -> QualityPoint:
-    value, lo, hi = point.value, point.lo, point.hi
-    if value is None or lo is None or hi is None:
-        return point
-    moved = correction(Interval(value, lo, hi))
-    return point.moved(value=moved.value, lo=moved.lo, hi=moved.hi, uncorrected=_uncertain(point))
+def correct(bucket: Bucket, error: JudgeError | None) -> Bucket:
+    """Return a bucket with the figure as people's labels correct it (PPI++); the same without an error or an interval.
 
-
-def _uncertain(point: QualityPoint) -> Uncertain:
-    return Uncertain(value=point.value, lo=point.lo, hi=point.hi)
+    The error is that of its version's labels in the window and 90 days before it, and is assumed constant; its own
+    uncertainty enters the interval. Only sampled labels count: labels that people chose themselves say nothing about
+    the other answers.
+    """
+    judged = Interval.of(bucket.estimate)
+    return bucket if error is None or judged is None else replace(bucket, corrected=error(judged))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +190,7 @@ def _agreement(judge: LabelledJudge, bucket: Bucket) -> Agreement | None:
     estimate, labelled, correction = bucket.estimate, judge.labelled, error_of(judge)
     if estimate is None:
         return None
-    measured = Interval.of(estimate)
+    corrected = correct(bucket, correction).corrected
     decided = [answer for answer in labelled if not answer.unclear]
     pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in decided]
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
@@ -238,8 +213,8 @@ def _agreement(judge: LabelledJudge, bucket: Bucket) -> Agreement | None:
         specificity_lo=specificity.lo,
         specificity_hi=specificity.hi,
         judged=estimate.estimate,
-        corrected=correction(measured) if correction and measured else None,
-        note=_note(labelled, corrected=correction is not None and measured is not None),
+        corrected=corrected,
+        note=_note(labelled, corrected=corrected is not None),
     )
 
 
@@ -255,8 +230,7 @@ def _note(labelled: Sequence[JudgedUnit], *, corrected: bool) -> str | None:
 
 def _share(hits: Sequence[tuple[int, int]]) -> Uncertain:
     """Return the share of hits, each with its user; the labels of a user's answers are dependent."""
-    estimate = hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits])
-    return Uncertain() if estimate is None else Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi)
+    return uncertain(hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits]))
 
 
 def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[int]) -> tuple[float | None, float | None]:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.calibration import (
     JudgedUnit,
     JudgeError,
     LabelledJudge,
+    correct,
     error_of,
     labelled_judges,
 )
-from ragpulse_collector.analysis.quality import Bucket, Measured
+from ragpulse_collector.analysis.quality import Bucket
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import has_drawn_labels
 from ragpulse_collector.words import level
 from ragpulse_evaluators.statistics import Interval, hajek, minus
 
-__all__ = ["Decisive", "by_labels", "decisive"]
+__all__ = ["by_labels", "decisive"]
 
 _ENOUGH = 60
 """The fewest sampled labels for a decision."""
@@ -28,51 +28,30 @@ _SURE = 0.999
 """The confidence of each of the two means that show another mix: a false sign costs the correction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decisive:
-    """A measured figure, and what people's labels did to it or could do."""
-
-    measured: Measured
-    uncorrected: Uncertain | None = None
-    """The judge's figure, where labels corrected it."""
-    correction: str | None = None
-    """What the labels did or could do, in words; null where nobody labels and no model judges."""
-
-
 def decisive(
     store: Store, query: Query, bucket: Bucket, *, evaluator: str, family: str = "quality", corrected: bool = True
-) -> Decisive:
-    """Return the figure to compare with a limit, corrected by people's labels where they suffice.
+) -> Bucket:
+    """Return the bucket to compare with a limit, corrected by people's labels where they suffice.
 
     It is corrected where 60 sampled labels of this version and mix exist. The mix is another one where the judge's mean
     in the window surely differs from that over the labelled answers: then its error there may differ, too. `corrected`
     false keeps the judge's figure. The missing answers widen at the end.
     """
-    measured, interval = bucket.measured, _interval(bucket)
-    if family != "quality" or interval is None:
-        return Decisive(measured)
+    judged = Interval.of(bucket.estimate) if bucket.bounded else None
+    if family != "quality" or judged is None:
+        return bucket
     if not has_drawn_labels(store, evaluator):
-        return Decisive(measured, correction=bucket.judge and f"0 of {_ENOUGH} labels until correction")
+        return replace(bucket, correction=bucket.judge and f"0 of {_ENOUGH} labels until correction")
     judge = labelled_judges(store, query, evaluator).get(bucket.series, LabelledJudge(bucket, ()))
-    return by_labels(bucket, interval, judge, corrected=corrected)
+    return by_labels(bucket, judged, judge, corrected=corrected)
 
 
-def by_labels(bucket: Bucket, interval: Interval, judge: LabelledJudge, *, corrected: bool = True) -> Decisive:
-    """Return the figure of a bucket with this interval, corrected by the labels of its judge where they suffice."""
-    measured = bucket.measured
+def by_labels(bucket: Bucket, judged: Interval, judge: LabelledJudge, *, corrected: bool = True) -> Bucket:
+    """Return a bucket with this judged figure, corrected by the labels of its judge where they suffice."""
     labels, error, moved_mix = len(judge.drawn), error_of(judge, least=2), _moved_mix(judge.drawn, bucket)
-    applies = corrected and error is not None and labels >= _ENOUGH and moved_mix is None
-    told = _in_words(labels, interval, error, moved_mix, applies=applies)
-    if not applies or error is None:
-        return Decisive(measured, correction=told)
-    right = error(interval)
-    moved = measured.moved(value=right.value, lo=right.lo, hi=right.hi)
-    moved = replace(moved, words=f"{moved.words} · {told}")
-    return Decisive(moved, Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi), told)
-
-
-def _interval(bucket: Bucket) -> Interval | None:
-    return None if bucket.estimate is None or not bucket.bounded else Interval.of(bucket.estimate)
+    applies = corrected and labels >= _ENOUGH and moved_mix is None
+    told = _in_words(labels, judged, error, moved_mix, applies=applies)
+    return replace(correct(bucket, error if applies else None), correction=told)
 
 
 def _in_words(labels: int, judge: Interval, error: JudgeError | None, moved_mix: str | None, *, applies: bool) -> str:

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Protocol
 
-from ragpulse_collector.analysis.answers import COUNTING, Marker, Place, Uncertain
+from ragpulse_collector.analysis.answers import COUNTING, Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.lines import nearest
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
 from ragpulse_collector.store.queries.traces import Filter
-from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
+from ragpulse_evaluators.statistics import Interval, Uncertain, change_points, minus, wilson
 
 __all__ = ["Shift", "changes"]
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from statistics import pvariance
 from typing import TypeVar
 
-from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.compare.missing import held, reach_of_pairs, reach_of_sides
 from ragpulse_collector.analysis.compare.mix import change_of_mix, moves_without_groups, request_keys
 from ragpulse_collector.analysis.compare.pairs import OF_VERSIONS, paired_verdict
@@ -39,7 +39,7 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scored_traces import trace_rows
 from ragpulse_collector.store.queries.traces import public_name
-from ragpulse_evaluators.statistics import Estimate, benjamini_hochberg, hajek, mcnemar, wilcoxon
+from ragpulse_evaluators.statistics import Estimate, Uncertain, benjamini_hochberg, hajek, mcnemar, wilcoxon
 
 __all__ = ["Comparison", "compare", "more_needed"]
 

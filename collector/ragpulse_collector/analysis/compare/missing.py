@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.compare.sides import Decided, SideUnits, Units
-from ragpulse_evaluators.statistics import weighted_mean
+from ragpulse_evaluators.statistics import Uncertain, weighted_mean
 
 Reach = tuple[float, float, float]
 """By how much the missing verdicts could lower and raise the difference; and the share of it that is known."""

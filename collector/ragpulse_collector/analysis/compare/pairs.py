@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.answers import uncertain
 from ragpulse_collector.analysis.compare.sides import Decided, SideVerdict, more_needed
 from ragpulse_evaluators.statistics import Estimate
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
@@ -19,7 +19,7 @@ def paired_verdict(estimate: Estimate) -> Decided:
     verdict: SideVerdict = "not enough data" if half is None or half >= 0.05 else "no difference"
     if half is not None and ((estimate.lo or 0.0) > 0 or (estimate.hi or 0.0) < 0):
         verdict = "better" if estimate.estimate > 0 else "worse"
-    difference = Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi)
+    difference = uncertain(estimate)
     if half is None:
         users = max(1, ENOUGH_CLUSTERS - estimate.clusters)
         return Decided(difference=difference, verdict=verdict, need_more=users, need_more_of="users")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.answers import extended
 from ragpulse_collector.analysis.compare import more_needed
 from ragpulse_collector.analysis.compare.missing import ends_of, reach_of_halves
 from ragpulse_collector.analysis.limits import Limit, Verdict
 from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.refusals import NotFound
 from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
-from ragpulse_evaluators.statistics import hajek, weighted_mean
+from ragpulse_evaluators.statistics import Uncertain, hajek, weighted_mean
 
 __all__ = ["Answered", "Pair", "Score", "gates", "regression"]
 

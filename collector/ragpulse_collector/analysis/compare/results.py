@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.answers import extended, uncertain
 from ragpulse_collector.analysis.compare.missing import held, reach_of_halves
 from ragpulse_collector.analysis.compare.pairs import OF_VERSIONS, paired_verdict
 from ragpulse_collector.analysis.compare.sides import Decided
@@ -25,7 +25,7 @@ from ragpulse_collector.store.queries.runs.results import (
 from ragpulse_collector.store.queries.scored_traces import trace_rows
 from ragpulse_collector.store.queries.scores import LABELS, sample_of
 from ragpulse_collector.store.queries.traces import Filter
-from ragpulse_evaluators.statistics import Moments
+from ragpulse_evaluators.statistics import Moments, Uncertain
 
 __all__ = ["ReplayResult", "replay_result"]
 
@@ -127,7 +127,7 @@ def replay_result(store: Store, run_id: str, lead: str) -> ReplayResult:
         histogram=_histogram(moments, sums) if moments else (),
         left_out=[LeftOut(*row) for row in sums.left_out or ()],
         labels=people.n if people else 0,
-        people=_share(people),
+        people=uncertain(people.estimate() if people else None),
         against=other and _against(store, run_id, other, sums),
     )
 
@@ -136,13 +136,6 @@ def _histogram(moments: Moments, sums: RunSums) -> list[Bin]:
     low, high = (0.0, 1.0) if sums.bounded else (moments.least, moments.most)
     numbers, width = dict(sums.bins), (high - low) / _BINS
     return [Bin(low + i * width, low + (i + 1) * width, numbers.get(i, 0)) for i in range(_BINS)]
-
-
-def _share(moments: Moments | None) -> Uncertain:
-    if moments is None:
-        return Uncertain()
-    estimate = moments.estimate()
-    return Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi)
 
 
 def _against(store: Store, run_id: str, other: tuple[str, str, str | None], sums: RunSums) -> Against | None:
@@ -158,6 +151,7 @@ def _against(store: Store, run_id: str, other: tuple[str, str, str | None], sums
     moments = Moments.of(pairs.difference)
     if moments is None or pairs.a is None or pairs.b is None:
         return None
+    agreement = Moments.of(pairs.agreement)
     decided = held(paired_verdict(moments.estimate(bounds=(-1.0, 1.0))), _reach(pairs))
     return extended(
         Against,
@@ -168,7 +162,7 @@ def _against(store: Store, run_id: str, other: tuple[str, str, str | None], sums
         shared=moments.n,
         a=pairs.a,
         b=pairs.b,
-        agreement=_share(Moments.of(pairs.agreement)),
+        agreement=uncertain(agreement.estimate() if agreement else None),
         both_pass=pairs.both_pass,
         both_fail=pairs.both_fail,
         only_a_fails=pairs.only_a_fails,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from ragpulse_collector.analysis.answers import Uncertain, extended
+from ragpulse_collector.analysis.answers import extended, uncertain
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.quality import Missing
 from ragpulse_collector.analysis.query import Query, columns_of
@@ -21,7 +21,16 @@ from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of, with_columns
-from ragpulse_evaluators.statistics import Estimate, Interval, benjamini_hochberg, compare_arms, hajek, minus, needed_n
+from ragpulse_evaluators.statistics import (
+    Estimate,
+    Interval,
+    Uncertain,
+    benjamini_hochberg,
+    compare_arms,
+    hajek,
+    minus,
+    needed_n,
+)
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
 DIMENSIONS = {
@@ -368,13 +377,13 @@ def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> t
     more: int | None = None
     if sequence is not None:
         name, p = "sequential, by user", sequence.p
-        difference = Uncertain(value=value, lo=sequence.lo, hi=sequence.hi)
+        difference = uncertain(sequence)
         more = more_needed(value / scale, (sequence.hi - sequence.lo) / 2.0 / scale, a.n + b.n)
     else:
         name, p = "exact, by user", min(1.0, 2.0 / math.comb(a.clusters + b.clusters, a.clusters)) if value else 1.0
         before, after = Interval.of(a), Interval.of(b)
         if bounded and before and after:
-            difference = extended(Uncertain, minus(after, before))
+            difference = minus(after, before)
             more = needed_n(0.95, 0.05) - min(a.n, b.n)
     missing_users = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
     verdict: SideVerdict = "not enough data"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from ragpulse_collector.analysis.answers import Uncertain
+from ragpulse_collector.analysis.answers import uncertain
 from ragpulse_collector.analysis.gaps.collection import Collection, collection, first_documents
 from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion, share_of
 from ragpulse_collector.analysis.query import Query
@@ -22,6 +22,7 @@ from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_collector.topics.fitting import LEAST_USERS, central
 from ragpulse_collector.topics.terms import terms_by_topic
 from ragpulse_collector.topics.vectors import static_vectors
+from ragpulse_evaluators.statistics import Uncertain
 
 __all__ = ["ContentGap", "ContentGaps", "NearestDocument", "gaps"]
 
@@ -131,15 +132,11 @@ def _found(asked: Sequence[SampledQuestion], least_users: int) -> list[_Found]:
     return result
 
 
-def _share(asked: Sequence[SampledQuestion], holds: Sequence[bool]) -> Uncertain:
-    estimate = share_of(asked, holds)
-    return Uncertain(value=estimate.estimate, lo=estimate.lo, hi=estimate.hi) if estimate else Uncertain()
-
-
 def _gap(group: _Found, asked: Sequence[SampledQuestion], nearest: NearestDocument | None) -> ContentGap:
     inside, failing = {one.trace_id for one in group.members}, [group.kind in one.fails for one in group.members]
     failed = [one for one, fails in zip(group.members, failing, strict=True) if fails]
-    share, rate = _share(asked, [one.trace_id in inside for one in asked]), _share(group.members, failing)
+    share = uncertain(share_of(asked, [one.trace_id in inside for one in asked]))
+    rate = uncertain(share_of(group.members, failing))
     question, terms, users = group.question, ", ".join(group.terms), len({one.cluster for one in failed})
     name = f"`{' '.join(question.split()).replace('`', chr(39))}`" if question else terms or "in many words"
     document = "" if nearest is None else f"; nearest document {nearest.id}{_used(nearest.used_share)}"

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, Uncertain, extended, flag
+from ragpulse_collector.analysis.answers import Answer, GroupValue, Marker, extended, flag, uncertain
 from ragpulse_collector.words import basis, called, level
-from ragpulse_evaluators.statistics import Estimate, Interval, Moments
+from ragpulse_evaluators.statistics import Estimate, Interval, Moments, Uncertain
 
 __all__ = [
     "FAILURES",
@@ -97,17 +97,13 @@ class Measured(Figures):
     """The interval that decides: `lo` and `hi` with all missing answers failed, and passed."""
     most: float | None = None
     words: str = "nothing scored"
+    uncorrected: Uncertain | None = None
+    """The judge's figure, where people's labels corrected it."""
+    correction: str | None = None
+    """What people's labels did or could do, in words; null where nobody labels and no model judges."""
     assisted_by: None = None
     unassisted: None = None
     """Both always null: a judge has its own interval."""
-
-    def moved(self, **figures: Any) -> Self:
-        """Return the point with other figures, also in its words and its deciding interval."""
-        point, share = replace(self, **figures), self.missing_share
-        if point.lo is not None and point.hi is not None:
-            point = replace(point, least=point.lo * (1.0 - share), most=point.hi * (1.0 - share) + share)
-        note = f"{self.missing:,} missing" if self.missing else None
-        return replace(point, words=point.in_words(asked=self.asked, passed=self.passed, note=note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +179,9 @@ class Bucket:
     """Whether scores lie in 0..1."""
     identified: int = 0
     """2: some answer names its user, 1: some name their session, 0: none of both."""
+    corrected: Interval | None = None
+    """The figure as people's labels correct it."""
+    correction: str | None = None
 
     @property
     def series(self) -> tuple[str | None, str | None]:
@@ -234,13 +233,13 @@ class Bucket:
         value = self.moments.mean if self.moments else 0.0
         return self.widen(value, value) if self.bounded and self.missing.weight else None
 
-    def limits(self, estimate: Estimate | None) -> tuple[float | None, float | None]:
-        """Return the deciding interval: that of an estimate with all missing answers failed, and passed."""
-        if estimate is None:
+    def limits(self, figure: Uncertain | None) -> tuple[float | None, float | None]:
+        """Return the deciding interval: that of a figure with all missing answers failed, and passed."""
+        if figure is None or figure.value is None:
             return (0.0, 1.0) if self.bounded and self.missing.weight else (None, None)
-        if estimate.lo is None or estimate.hi is None:
+        if figure.lo is None or figure.hi is None:
             return None, None
-        return self.widen(estimate.lo, estimate.hi)
+        return self.widen(figure.lo, figure.hi)
 
     @property
     def interval(self) -> Interval | None:
@@ -263,7 +262,8 @@ class Bucket:
 
     def measured_as(self, kind: type[Answer], **more: Any) -> Answer:
         """Return an answer that has the figures with the missing part, and more of its own."""
-        figures, (least, most) = self._figures, self.limits(self.estimate)
+        figures = self._figures
+        least, most = self.limits(figures)
         return extended(
             kind,
             figures,
@@ -279,6 +279,8 @@ class Bucket:
             least=least,
             most=most,
             words=self._in_words(figures),
+            uncorrected=uncertain(self.estimate) if self.corrected else None,
+            correction=self.correction,
             **more,
         )
 
@@ -289,10 +291,13 @@ class Bucket:
 
     @property
     def _figures(self) -> Figures:
-        return Figures.of(self.estimate, identified=self.identified)
+        figures, right = Figures.of(self.estimate, identified=self.identified), self.corrected
+        return figures if right is None else replace(figures, value=right.value, lo=right.lo, hi=right.hi)
 
     def _in_words(self, figures: Figures) -> str:
-        return figures.in_words(asked=self.selected_weight, passed=self.n_passed, note=self.missing.note)
+        told = (self.missing.note, self.correction if self.corrected else None)
+        note = " · ".join(filter(None, told)) or None
+        return figures.in_words(asked=self.selected_weight, passed=self.n_passed, note=note)
 
 
 _SURE = 3.3

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality.buckets import Figures, Measured
 
 __all__ = ["CoveragePoint", "Line", "QualityLine", "QualityPoint", "TrafficPoint"]
@@ -39,8 +39,6 @@ class QualityPoint(Measured):
     """A metric of an evaluator in one bucket."""
 
     t: datetime
-    uncorrected: Uncertain | None = None
-    """The figures before people's labels corrected them."""
     assisted: None = None
     """Always null."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from ragpulse_collector.analysis.answers import GroupValue, Uncertain
+from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, Figures, Measured, current, estimates
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
@@ -20,7 +20,7 @@ from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_ro
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.queries.traces import FACTS, Filter
 from ragpulse_collector.topics.fitting import same
-from ragpulse_evaluators.statistics import Interval, Moments, benjamini_hochberg, minus
+from ragpulse_evaluators.statistics import Interval, Moments, Uncertain, benjamini_hochberg, minus
 
 WORST = 3
 """Answers that are shown of each topic."""

@@ -8,7 +8,6 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.answers import Uncertain
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.why.parts import (
     BeforeAfter,
@@ -20,7 +19,7 @@ from ragpulse_collector.analysis.why.parts import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
-from ragpulse_evaluators.statistics import student_quantile
+from ragpulse_evaluators.statistics import Uncertain, student_quantile
 
 _SHOWN, _FEWEST = 6, 5
 """Models whose cost moved most; the fewest groups of users that show an interval."""

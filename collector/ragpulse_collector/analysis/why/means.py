@@ -7,7 +7,7 @@ from collections import defaultdict
 from datetime import datetime
 
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.why.parts import BeforeAfter, Explained, uncertain
+from ragpulse_collector.analysis.why.parts import BeforeAfter, Explained
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.documents import PartMean, means_of_parts
 from ragpulse_evaluators.statistics import Interval, normal_quantile
@@ -38,7 +38,7 @@ def _change(store: Store, query: Query, at: datetime, kind: str, attribute: str)
     named = [part for part in parts if is_sure(part.lo, part.hi) and abs(part.amount) >= LEAST * abs(whole.amount)]
     return BeforeAfter(
         from_=query.window.first, at=at, to=query.window.last, before=whole.before, after=whole.after,
-        change=uncertain(Interval(whole.amount, whole.lo or 0.0, whole.hi or 0.0)),
+        change=Interval(whole.amount, whole.lo or 0.0, whole.hi or 0.0),
         parts=sorted(named, key=lambda part: -abs(part.amount)) if is_sure(whole.lo, whole.hi) else (),
     )  # fmt: skip
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ragpulse_collector.analysis.answers import Uncertain
-from ragpulse_evaluators.statistics import Interval
+from ragpulse_evaluators.statistics import Uncertain
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,6 @@ class BeforeAfter:
 def ratio(a: float, b: float) -> float:
     """Return a / b; 0 for nothing of nothing."""
     return a / b if b else 0.0
-
-
-def uncertain(interval: Interval | None) -> Uncertain:
-    """Return an interval as answers show it; nothing for None."""
-    return Uncertain() if interval is None else Uncertain(value=interval.value, lo=interval.lo, hi=interval.hi)
 
 
 _NEARLY_EQUAL = 1e-6

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ragpulse_collector.analysis.exemplars import VERDICT, ChartedRequest, Key, told_apart
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.why.means import CHANCE, LEAST, is_sure
-from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter, Explained, uncertain
-from ragpulse_evaluators.statistics import Interval, student_quantile
+from ragpulse_collector.analysis.why.parts import AttributeValue, BeforeAfter, Explained
+from ragpulse_evaluators.statistics import Interval, Uncertain, student_quantile
 
 CONTEXTS = "contexts retrieved"
 LOST = "lost document"
@@ -90,7 +90,7 @@ def values_change(rows: Sequence[ChartedRequest], owners: Owners, query: Query, 
     move = _combined(rows, [(1, whole.after), (-1, whole.before)]) if all(whole) else None
     before, after = (one.mean if one.n else None for one in whole.sums(rows))
     return BeforeAfter(
-        from_=query.window.first, at=at, to=query.window.last, before=before, after=after, change=uncertain(move),
+        from_=query.window.first, at=at, to=query.window.last, before=before, after=after, change=move or Uncertain(),
         parts=_parts(rows, owners, whole, move) if move and is_sure(move.lo, move.hi) else (),
     )  # fmt: skip
 
