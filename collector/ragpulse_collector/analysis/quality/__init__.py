@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 from ragpulse_collector.analysis.quality.buckets import (
@@ -42,12 +40,13 @@ __all__ = [
 ]
 
 
+_STATUSES = ("ok", *FAILURES)
 _PLAIN = {
-    "verdicts": ("sum", "count(*)"),
-    "online": ("sum", "count(*) FILTER (source = 'online')"),
-    "began": ("min", "min(CASE WHEN source = 'online' THEN request_time END)"),
-    "ended": ("max", "max(request_time)"),
-    "weight": ("sum", "sum(1 / pi)"),
+    **{name: ("sum", f"count(*) FILTER (status = '{name}')") for name in _STATUSES},
+    **{f"online_{name}": ("sum", f"count(*) FILTER (status = '{name}' AND source = 'online')") for name in _STATUSES},
+    "lost": ("sum", "coalesce(sum(CASE WHEN status IN ('invalid', 'error') THEN 1 / pi END), 0)"),
+    "first": ("min", "min(CASE WHEN status = 'ok' AND source = 'online' THEN request_time END)"),
+    "last": ("max", "max(request_time)"),
     "passed": ("sum", "coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0)"),
     "called": ("sum", "coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0)"),
     "unclear": ("sum", f"coalesce(sum(CASE WHEN {UNCLEAR} THEN 1 / pi END), 0)"),
@@ -65,8 +64,9 @@ _PLAIN = {
     "high": ("max", "max(y)"),
     "between": ("sum", "count(*) FILTER (y > 0 AND y < 1)"),
 }
-"""Sums over the verdicts of one status and class of pi, and how sums are joined; first the fields of `_Part`."""
+"""Sums over the verdicts of one class of pi, and how sums are joined; from `n` on they are for `_MOMENTS`."""
 _JOINED = ", ".join(f"{how}({name}) AS {name}" for name, (how, _) in _PLAIN.items())
+_SUMMED = [*_PLAIN].index("n")
 _BY_USER = (
     "count(w) AS clusters, sum(w * w) AS w2, sum(w * wy) AS ws, sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means,"
     " sum(ww / w) AS own, max(w) AS largest"
@@ -136,16 +136,18 @@ def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[
 
 
 def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str) -> str:
-    """Return CTEs of verdicts and of their sums by user and line (evaluator, bucket, group, version, judge, status).
+    """Return CTEs of verdicts and of their sums by user and line (evaluator, bucket, group, version, judge).
 
     Most users ask once in a bucket, so that these sums have few columns.
     """
-    line = "evaluator, version, judge, status"
+    line = "evaluator, version, judge"
     group_sql = "".join(f", {group}" for group in groups)
     return f"""
         WITH verdicts AS MATERIALIZED (
-            SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, request_time, passing,
-                   label, identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+            SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, status, request_time,
+                   identified, CASE WHEN status = 'ok' THEN passing END AS passing,
+                   CASE WHEN status = 'ok' THEN label END AS label,
+                   CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
                    hash({line}) AS whole, hash({line}, t{group_sql}) AS line
             FROM ({sample}) WHERE pi IS NOT NULL),
         parts AS MATERIALIZED (
@@ -159,12 +161,12 @@ def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str
 
 def _summed(key: str, place_columns: tuple[str, ...]) -> str:
     """Return the query for the sums of each line; `whole` lines join the users of all buckets."""
-    users, head = "users", f"evaluator, {', '.join(place_columns)}, version, judge, status, {key}"
+    users, head = "users", f"evaluator, {', '.join(place_columns)}, version, judge, {key}"
     if key == "whole":
         users = "(SELECT whole, cluster, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww FROM users GROUP BY whole, cluster)"
     parts = f"SELECT {head}, class, {_JOINED} FROM parts GROUP BY ALL"
     return f"""
-        SELECT p.* EXCLUDE ({key}, {", ".join([*_PLAIN][12:])}, class_wwy, class_wwyy, class_n), {_MOMENTS}
+        SELECT p.* EXCLUDE ({key}, {", ".join([*_PLAIN][_SUMMED:])}, class_wwy, class_wwyy, class_n), {_MOMENTS}
         FROM (SELECT * EXCLUDE (class, {", ".join(_PLAIN)}), {_JOINED}, {BY_CLASS} FROM ({parts}) GROUP BY ALL) p
         LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}"""
 
@@ -172,11 +174,8 @@ def _summed(key: str, place_columns: tuple[str, ...]) -> str:
 def _buckets(
     rows: Iterable[Sequence[Any]], missing_by_key: Mapping[tuple[Any, ...], Missing], groups: int, *, bounded: bool
 ) -> list[Bucket]:
-    by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
     n_keys = 4 + groups
-    for row in rows:
-        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 13], Moments.of(row[n_keys + 13 :])]))
-    buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
+    buckets = [_bucket(row[:n_keys], row[n_keys:], missing_by_key, bounded) for row in rows]
     buckets += _unseen(buckets, missing_by_key, bounded)
     return sorted(
         buckets,
@@ -184,53 +183,25 @@ def _buckets(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The verdicts of one status in a bucket."""
-
-    status: str
-    n: int
-    online: int
-    first: datetime | None
-    last: datetime
-    weight: float
-    passed: float
-    called: float
-    unclear: float
-    n_unclear: int
-    identified: int
-    n_passed: int
-    n_called: int
-    moments: Moments | None
-
-
-def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, bounded: bool) -> Bucket:
+def _bucket(
+    key: Sequence[Any], row: Sequence[Any], missing_by_key: Mapping[tuple[Any, ...], Missing], bounded: bool
+) -> Bucket:
     evaluator, start, *group, version, judge = key
-    answer = next((part for part in parts if part.status == "ok"), None)
-    failed = [part for part in parts if part.status in ("invalid", "error")]
+    sums = dict(zip(_PLAIN, row[:_SUMMED], strict=False))
+    missing, failed = missing_by_key.get(tuple(key[:-2]), Missing()), sums["invalid"] + sums["error"]
     return Bucket(
         evaluator=evaluator,
         group=tuple(group),
         version=version,
         judge=judge,
         start=start,
-        moments=answer.moments if answer else None,
-        counts=dict.fromkeys(FAILURES, 0) | {part.status: int(part.n) for part in parts if part.status in FAILURES},
-        online={part.status: int(part.online) for part in parts if part.online},
-        missing=replace(
-            missing,
-            failed=sum(int(part.n) for part in failed),
-            weight=missing.weight + sum(part.weight for part in failed),
-        ),
-        first=answer.first if answer else None,
-        last=max(part.last for part in parts),
-        passed=answer.passed if answer else 0.0,
-        called=answer.called if answer else 0.0,
-        unclear=answer.unclear if answer else 0.0,
-        n_unclear=answer.n_unclear if answer else 0,
+        moments=Moments.of(row[_SUMMED:]),
+        counts={status: sums[status] for status in FAILURES},
+        online={status: n for status in _STATUSES if (n := sums[f"online_{status}"])},
+        missing=replace(missing, failed=failed, weight=missing.weight + sums["lost"]),
         bounded=bounded,
-        n_passed=(answer.n_passed, answer.n_called) if answer and answer.n_called else None,
-        identified=max(part.identified for part in parts),
+        n_passed=(sums["n_passed"], sums["n_called"]) if sums["n_called"] else None,
+        **{name: sums[name] for name in ("first", "last", "passed", "called", "unclear", "n_unclear", "identified")},
     )
 
 
