@@ -1,7 +1,7 @@
 """The estimator of docs/statistics.md as SQL: Hajek's mean and its interval, equal to `statistics.hajek` to 1e-9.
 
 Scored units are weighted by 1/pi and added up by cluster: the user, else the session, else the trace. The names of the
-parts follow `ragpulse_evaluators.statistics.weighted`; that module says why. The sums for `statistics.Moments` are
+parts follow `ragpulse_evaluators.statistics.moments`; that module says why. The sums for `statistics.Moments` are
 here, too: with them the interval is computed in Python.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragpulse_evaluators.statistics.distributions import STUDENT_975
-from ragpulse_evaluators.statistics.weighted import ENOUGH_OF_CLASS
+from ragpulse_evaluators.statistics.moments import ENOUGH_OF_CLASS
 
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from random import Random
 from statistics import stdev
 from typing import Any
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile, regularized_beta
-from ragpulse_evaluators.statistics.weighted import (
-    ENOUGH_OF_CLASS,
-    Estimate,
-    WeightedMean,
-    spread_by_class,
-    wilson_bounds,
-)
+from ragpulse_evaluators.statistics.moments import Moments
+from ragpulse_evaluators.statistics.weighted import Estimate, wilson_bounds
 
 
 def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
@@ -105,75 +99,13 @@ def hajek(
     _check_sample(values, pi)
     if not values:
         return None
-    weights = [1.0 / chance for chance in pi]
-    mean, total = weighted_mean(values, weights), math.fsum(weights)
     if finite and min(pi) >= 1.0:
-        n = len(values)
+        n, mean = len(values), math.fsum(values) / len(values)
         return Estimate(value=mean, se=0.0, lo=mean, hi=mean, n=n, n_eff=float(n), clusters=n)
     names = range(len(values)) if finite or clusters is None else clusters
-    sums = clustered(weights, [value - mean for value in values], names)
-    factors = [1.0 - chance for chance in pi] if finite else [1.0] * len(sums)
-    squares = math.fsum(weight * weight for weight in weights)
-    unseen = math.fsum(weight * (weight - 1.0) for weight in weights) / squares if finite else 1.0
-    weighted = WeightedMean(
-        mean=mean,
-        n=len(values),
-        clusters=len(sums),
-        error=math.fsum(cluster.residual**2 * factor for cluster, factor in zip(sums, factors, strict=True)) / total**2,
-        variance=math.fsum(w * (value - mean) ** 2 for w, value in zip(weights, values, strict=True)) / total,
-        between=math.fsum(cluster.residual**2 / cluster.weight for cluster in sums) / total,
-        squares=squares / total**2,
-        cluster_squares=math.fsum(cluster.weight**2 for cluster in sums) / total**2,
-        own=math.fsum(cluster.squares / cluster.weight for cluster in sums) / total,
-        heaviest=max(weights) / total,
-        largest=max(cluster.weight for cluster in sums) / total,
-        least=min(values),
-        most=max(values),
-        graded=bounds is not None and any(bounds[0] < value < bounds[1] for value in values),
-        unseen=unseen,
-        by_class=None if finite else _by_class(values, weights, mean),
-    )
-    return weighted.estimate(bounds=bounds, confidence=confidence)
-
-
-def _by_class(values: Sequence[float], weights: Sequence[float], mean: float) -> float | None:
-    """The variance of the mean by classes of π, a factor of two wide each; None where a class has too few answers."""
-    classes: dict[int, list[tuple[float, float]]] = {}
-    for value, weight in zip(values, weights, strict=True):
-        classes.setdefault(math.floor(math.log2(weight)), []).append((value, weight))
-    if min(map(len, classes.values())) < ENOUGH_OF_CLASS:
-        return None
-    total = 0.0
-    for answers in classes.values():
-        n, w, ww = len(answers), *(math.fsum(weight**power for _, weight in answers) for power in (1, 2))
-        q, e = (
-            (n * math.fsum(weight * value**power for value, weight in answers) / w + 1.0) / (n + 2.0)
-            for power in (1, 2)
-        )
-        total += spread_by_class(mean, ww * q, ww * e, ww)
-    return total / math.fsum(weights) ** 2
-
-
-@dataclass(slots=True)
-class Cluster:
-    """Sums over one user's answers: Σw, Σw² and Σw(y-m)."""
-
-    weight: float = 0.0
-    squares: float = 0.0
-    residual: float = 0.0
-
-
-def clustered(weights: Sequence[float], deviations: Sequence[float], clusters: Sequence[Hashable]) -> list[Cluster]:
-    """Add up the answers of each cluster."""
-    if len(weights) != len(clusters):
-        raise ValueError(f"{len(weights)} values but {len(clusters)} clusters")
-    by_name: dict[Hashable, Cluster] = {}
-    for weight, deviation, name in zip(weights, deviations, clusters, strict=True):
-        cluster = by_name.setdefault(name, Cluster())
-        cluster.weight += weight
-        cluster.squares += weight * weight
-        cluster.residual += weight * deviation
-    return list(by_name.values())
+    if len(names) != len(values):
+        raise ValueError(f"{len(values)} values but {len(names)} clusters")
+    return Moments.added(values, pi, names, bounds=bounds, finite=finite).estimate(bounds=bounds, confidence=confidence)
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
