@@ -14,8 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from ragpulse_collector.analysis.quality.points import Line, Point
-from ragpulse_collector.analysis.series import ManySeries, MetricSeries
+from ragpulse_collector.analysis.series import Line, ManySeries, MetricSeries, Point
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.words.figures import by_unit, judge_name, snippet, title, unit_of
 from ragpulse_collector.words.times import iso

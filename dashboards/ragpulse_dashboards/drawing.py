@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ragpulse_collector.analysis.answers import GroupValue
-from ragpulse_collector.analysis.quality.points import Line, Point
-from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.analysis.series import Line, MetricSeries, Point
 from ragpulse_collector.zones import SHOWN, offsets
 from ragpulse_evaluators.statistics import Uncertain
 

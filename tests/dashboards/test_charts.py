@@ -5,8 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ragpulse_collector.analysis.quality.points import QualityLine, QualityPoint
-from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.analysis.series import MetricSeries, QualityLine, QualityPoint
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_dashboards.charts import Chart
 

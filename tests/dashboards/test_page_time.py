@@ -10,8 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ragpulse_collector.analysis.quality.points import Line, TrafficPoint
-from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.analysis.series import Line, MetricSeries, TrafficPoint
 from ragpulse_collector.zones import SHOWN, find, utc
 from ragpulse_dashboards import routes
 from ragpulse_dashboards.charts import Chart, InRange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, TypeVar
 
@@ -13,26 +13,90 @@ from pydantic import Field
 from ragpulse_collector.analysis.answers import GroupValue, Marker, Place, extended
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.calibration import LabelledJudge, Version, correct, error_of, labelled_judges
-from ragpulse_collector.analysis.quality import Bucket, Figures
+from ragpulse_collector.analysis.quality import Bucket, Figures, Measured
 from ragpulse_collector.analysis.quality.buckets import FAILURES
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts
-from ragpulse_collector.analysis.quality.points import (
-    CoveragePoint,
-    Line,
-    QualityLine,
-    QualityPoint,
-    TrafficPoint,
-)
 from ragpulse_collector.analysis.traffic import check_metric, known_traffic, traffic_of
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_collector.words import few_errors
 
-__all__ = ["ManySeries", "MetricSeries", "series"]
+__all__ = [
+    "CoveragePoint",
+    "Line",
+    "ManySeries",
+    "MetricSeries",
+    "Point",
+    "QualityLine",
+    "QualityPoint",
+    "TrafficPoint",
+    "series",
+]
 
 _COVERAGE, _CONFIDENCE = "coverage", 0.95
 Group = tuple[GroupValue, ...]
-Point = TypeVar("Point", TrafficPoint, CoveragePoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficPoint(Figures):
+    """A metric of the traffic in one bucket."""
+
+    t: datetime
+    unknown_share: float | None = None
+    """The share of requests without a value."""
+    estimated: bool | None = None
+    """Whether an upstream sampler dropped requests."""
+    words: str | None = None
+    """Of an error rate of few errors: their number, `0 errors in 99,837`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveragePoint(Figures):
+    """The share of eligible units with a score in one bucket; n counts eligible units, `counts` those without one."""
+
+    t: datetime
+    counts: Mapping[str, int] = field(default_factory=dict)
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPoint(Measured):
+    """A metric of an evaluator in one bucket."""
+
+    t: datetime
+    assisted: None = None
+    """Always null."""
+
+
+Point = TrafficPoint | CoveragePoint | QualityPoint
+AnyPoint = TypeVar("AnyPoint", TrafficPoint, CoveragePoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The points of one group, evaluator version and judge."""
+
+    group: Mapping[str, GroupValue]
+    version: str | None = None
+    judge: str | None = None
+    points: Sequence[TrafficPoint] | Sequence[CoveragePoint] | Sequence[QualityPoint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityLine(Line):
+    """The points of one group, evaluator version and judge."""
+
+    points: Sequence[QualityPoint]
+    replayed_where: Sequence[str]
+    """The conditions of replays: their scores represent those traces only."""
+    online_since: datetime | None
+    """The first score of this version and judge by a rule; points before it are from replays."""
+    labels: int | None = None
+    """Sampled labels, of which the correction is made; null where none was asked for."""
+    labels_chosen: int | None = None
+    corrected: bool | None = None
+    assisted_by: None = None
+    """Always null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +278,9 @@ def _coverage_point(decisions: DecisionCounts, verdicts: Mapping[str, int]) -> C
     )
 
 
-def _lines(snapshot: Snapshot, points: Mapping[Group, Mapping[datetime, Point]], gaps: Sequence[Point]) -> list[Line]:
+def _lines(
+    snapshot: Snapshot, points: Mapping[Group, Mapping[datetime, AnyPoint]], gaps: Sequence[AnyPoint]
+) -> list[Line]:
     """Return the line of each group; it has a point in each bucket, and shares those without rows with the others."""
     return [
         Line(group=_named(snapshot, group), points=[own.get(gap.t, gap) for gap in gaps])

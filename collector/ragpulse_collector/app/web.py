@@ -29,8 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector import receiver
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
-from ragpulse_collector.analysis.quality.points import QualityLine
-from ragpulse_collector.analysis.series import ManySeries
+from ragpulse_collector.analysis.series import ManySeries, QualityLine
 from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.operations import Operations, document, routes

@@ -15,8 +15,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.changes import Shift
 from ragpulse_collector.analysis.overview import RangeSummary
-from ragpulse_collector.analysis.quality.points import Line, Point, TrafficPoint
-from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.analysis.series import Line, MetricSeries, Point, TrafficPoint
 from ragpulse_collector.monitoring.headline import decline, headline, steady_facts
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.words import few_errors

@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.quality import Missing
 from ragpulse_collector.analysis.query import Query, columns_of
 from ragpulse_collector.analysis.selection import SEVERAL, Window
-from ragpulse_collector.analysis.traffic import ACCEPTED
+from ragpulse_collector.analysis.traffic import ACCEPTED, by_user
 from ragpulse_collector.refusals import Invalid, NotFound, nearest
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import KEPT
@@ -27,7 +27,6 @@ from ragpulse_evaluators.statistics import (
     Uncertain,
     benjamini_hochberg,
     compare_arms,
-    hajek,
     minus,
     needed_n,
 )
@@ -339,22 +338,18 @@ def unless_by_chance(found: AnyDecided, p_adjusted: float) -> AnyDecided:
 
 def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) -> Mapping[str | None, Estimate]:
     """Return one side's mean of a column, clustered by user, in all and by stratum."""
-    rows = store.read(
-        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id), {KEPT}"
+    source = (
+        f"SELECT *, '{WHOLE}' AS whole, {f'{by}::VARCHAR' if by else 'NULL'} AS stratum, {KEPT} AS pi, {column} AS y"
         f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
-        f" AND abs({column}) < {_LARGEST}",
-        {**query.parameters, "side": side[1]},
-    ).rows
-    parts: dict[str | None, list[tuple[float, str, float]]] = {WHOLE: [(float(row[1]), *row[2:]) for row in rows]}
-    for stratum, value, *rest in rows if by else ():
-        parts.setdefault(stratum, []).append((float(value), *rest))
-    arms = {key: _arm(*zip(*part, strict=True)) for key, part in parts.items() if part}
-    return {key: arm for key, arm in arms.items() if arm is not None}
-
-
-def _arm(values: Sequence[float], clusters: Sequence[str], kept: Sequence[float]) -> Estimate | None:
-    return hajek(values, kept, clusters=clusters)
+        f" AND abs(y) < {_LARGEST}"
+    )
+    found: dict[str | None, Estimate] = {}
+    for key in ("whole", "stratum") if by else ("whole",):
+        for (stratum,), mean in by_user(store, source, (key,), {**query.parameters, "side": side[1]}).items():
+            if mean.moments:
+                found[None if stratum is None else str(stratum)] = mean.moments.estimate()
+    return found
 
 
 def _effect(column: str, a: Estimate, b: Estimate) -> Effect:
