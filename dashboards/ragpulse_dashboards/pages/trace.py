@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.analysis.quality.points import Point
-from ragpulse_collector.analysis.series import MetricSeries
+from ragpulse_collector.analysis.series import MetricSeries, Point
 from ragpulse_collector.analysis.suggestions import Suggestion, Suggestions
 from ragpulse_collector.api.headers import SECURITY_HEADERS
 from ragpulse_collector.operations.data import Queued
