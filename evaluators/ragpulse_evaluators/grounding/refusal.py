@@ -5,7 +5,7 @@ The phrases are one tuple of patterns per language. Contractions are written out
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from ragpulse_evaluators.case import Case
@@ -126,9 +126,43 @@ def may_decline(text: str) -> bool:
 
     A hundred phrases take a millisecond for a page of text that has none of them, this a fiftieth.
     """
-    # What ignoring case takes for i and s beside their capitals.
-    folded = text.lower().replace("i\u0307", "i").replace("ı", "i").replace("ſ", "s")
+    folded = _folded(text)
     return not _NO.isdisjoint(_WORD.findall(folded)) or any(part in folded for part in _NO_INSIDE)
+
+
+def _folded(text: str) -> str:
+    # What ignoring case takes for i and s beside their capitals.
+    return text.lower().replace("i\u0307", "i").replace("ı", "i").replace("ſ", "s")
+
+
+_MORE = (
+    (_ZH, frozenset[str](), ("不", "没", "沒", "未", "无", "無")),
+    (_ES, frozenset({"no", "información"}), ()),
+    (_PT, frozenset({"não", "informação", "informações"}), ()),
+    (_DE, frozenset[str](), ("nicht", "kein")),
+    (_FR, frozenset({"je", "ne", "n"}), ()),
+)
+"""The other languages: each phrase holds one of the words or parts beside it."""
+
+
+@lru_cache(maxsize=4096)
+def declining_at(sentence: str) -> re.Match[str] | None:
+    """Return where a sentence declines; kept, for several checks ask it of the same sentences."""
+    if not may_decline(sentence):
+        return None
+    folded = _folded(sentence)
+    words = _WORD.findall(folded)
+    more = (not held.isdisjoint(words) or any(part in folded for part in parts) for _, held, parts in _MORE)
+    return _phrases(tuple(more)).search(sentence)
+
+
+@cache
+def _phrases(more: tuple[bool, ...]) -> re.Pattern[str]:
+    """Return `DECLINES` without the languages that cannot match: it takes a third of the time."""
+    others = [
+        pattern for (patterns, _, _), may_match in zip(_MORE, more, strict=True) if may_match for pattern in patterns
+    ]
+    return re.compile("|".join(f"(?:{p})" for p in (*_EN, *others)), DECLINES.flags)
 
 
 def expand(text: str) -> str:
@@ -178,12 +212,6 @@ class Refusal(PlainEvaluator):
         )
 
 
-@lru_cache(maxsize=4096)
-def _declining(sentence: str) -> re.Match[str] | None:
-    """Return where a sentence declines; kept, for several checks ask it of the same sentences."""
-    return DECLINES.search(sentence) if may_decline(sentence) else None
-
-
 @lru_cache(maxsize=1024)
 def find_refusal(response: str) -> str | None:
     """Return the phrase by which a response declines to answer as a whole; None where it (also) answers.
@@ -196,7 +224,7 @@ def find_refusal(response: str) -> str | None:
     if not may_decline(expand(response)):
         return None
     texts = [expand(sentence.text) for sentence in split_sentences(read_markup(response).text)]
-    declining = list(map(_declining, texts))
+    declining = list(map(declining_at, texts))
     if not any(declining):
         return None
     for text, match in zip(texts, declining, strict=True):
@@ -213,7 +241,7 @@ def find_refusal(response: str) -> str | None:
 def speaks_of_sources(text: str) -> bool:
     """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
     text = expand(text)
-    match = None if any(map(str.isdigit, text)) else _declining(text)
+    match = None if any(map(str.isdigit, text)) else declining_at(text)
     return (
         match is not None
         and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragpulse_evaluators import Case, get_evaluator
-from ragpulse_evaluators.grounding.refusal import DECLINES, may_decline
+from ragpulse_evaluators.grounding.refusal import DECLINES, declining_at, may_decline
 
 REFUSALS = (
     "I don't know.",
@@ -61,4 +61,7 @@ async def test_answers(response: str) -> None:
 @given(st.from_regex(DECLINES))
 def test_no_phrase_is_passed_over(text: str) -> None:
     """Whatever a phrase matches is looked at, in capitals too."""
-    assert all(may_decline(form) for form in (text, text.upper(), text.title()) if DECLINES.search(form))
+    for form in (text, text.upper(), text.title()):
+        if match := DECLINES.search(form):
+            assert may_decline(form)
+            assert getattr(declining_at(form), "span", list)() == match.span()
