@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ragpulse_collector.analysis.query import Query
-from ragpulse_collector.analysis.traffic import NAMES, traffic_of
+from ragpulse_collector.analysis.traffic import traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, KEPT
@@ -29,11 +29,9 @@ VERDICT = "verdict"
 
 def column_of(metric: str) -> str:
     """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
-    if (known := traffic_of(metric)) and known.each:
-        return known.each
-    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "errors": NAMES["error_rate"].each or ""}
-    same = ("cost_usd", "input_tokens", "output_tokens")
-    return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
+    known = traffic_of("error_rate" if metric == "errors" else metric)
+    column = (known.each or (known.quantile or (known.of,))[0]) if known else None
+    return column or "latency_ms"
 
 
 class ExemplarIds(NamedTuple):

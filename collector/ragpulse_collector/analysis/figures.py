@@ -123,12 +123,12 @@ def readings_by_bucket(
     """
     family, _, evaluator = metric.partition(":")
     if family not in MEASURES:
-        percentile = known_traffic(metric).quantile is not None
-        return (
-            _percentiles(store, metric, query, condition)
-            if percentile
-            else _traffic(store, metric, query, condition, amounts)
-        )
+        if known_traffic(metric).quantile is None:
+            return _traffic(store, metric, query, condition, amounts)
+        places: dict[datetime, dict[str, Read]] = defaultdict(dict)
+        for (at, *values), read in percentiles(store, metric, query, condition).items():
+            places[at][group_key(query.groups, values)] = read
+        return places
     by_place: dict[tuple[datetime, tuple[GroupValue, ...]], list[Bucket]] = defaultdict(list)
     for bucket in finest_estimates(store, evaluator, query.window, query.filters, query.groups, family, condition):
         by_place[bucket.start, bucket.group].append(bucket)
@@ -240,7 +240,7 @@ def _traffic(
         if value is None or sums is None:
             return replace(absent(metric, amount, confidence), n=n)
         if is_mean:
-            return replace(_share(sums, confidence), n=n)
+            return replace(_exact(sums.mean * (trials := _trials(sums, confidence)), trials, confidence), n=n)
         return replace(_total(value, sums.wy, amount, confidence, divisor), n=n)
 
     by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
@@ -269,10 +269,6 @@ def _finest(
     return moments
 
 
-def _share(moments: Moments, confidence: float) -> Figures:
-    return _exact(moments.mean * _trials(moments, confidence), _trials(moments, confidence), confidence)
-
-
 def _trials(moments: Moments, confidence: float) -> float:
     return moments.trials(confidence) or moments.w**2 / moments.cluster_ww
 
@@ -292,14 +288,6 @@ def _total(value: float, added: float, amount: float, confidence: float, divisor
     assert interval is not None
     lo, hi = (float(end or 0.0) * trials * amount / divisor for end in (interval.lo, interval.hi))
     return Figures(value=value, lo=lo, hi=hi)
-
-
-def _percentiles(store: Store, metric: str, query: Query, condition: Condition) -> dict[datetime, dict[str, Read]]:
-    """Return a percentile by bucket and group; as many answers tell of it as of the share beyond it."""
-    by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
-    for (start, *group), read in percentiles(store, metric, query, condition).items():
-        by_bucket[start][group_key(query.groups, group)] = read
-    return by_bucket
 
 
 def percentiles(

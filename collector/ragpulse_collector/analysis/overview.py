@@ -168,14 +168,13 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
         latency_p95=snapshot.p95(window.first, window.last) if n else None,
         cost_usd=math.fsum(costs) if costs else None,
         cost_unknown_share=1.0 - known / n if n else None,
-        cost_unknown_reason=_cost_unknown_reason(snapshot) if known < n else None,
+        cost_unknown_reason=snapshot.part(
+            "cost unknown", lambda: cost_unknown_reason(snapshot.store, window, snapshot.filters)
+        )
+        if known < n
+        else None,
         tokens=round(math.fsum(b.total("input_tokens") + b.total("output_tokens") for b in buckets)),
     )
-
-
-def _cost_unknown_reason(snapshot: Snapshot) -> str | None:
-    window = snapshot.window
-    return snapshot.part("cost unknown", lambda: cost_unknown_reason(snapshot.store, window, snapshot.filters))
 
 
 def _good_cost(
@@ -199,8 +198,12 @@ def _good_cost(
 def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     assert bucket is not None, "an evaluator without a bucket has no name here"
-    earlier = _same(before, bucket)
-    was, difference = earlier.estimate if earlier else None, _difference(bucket, earlier)
+    # Two versions are never compared.
+    same = (one for one in before if one.evaluator == evaluator and one.series == bucket.series)
+    earlier = next(same, None)
+    was, ends = earlier.estimate if earlier else None, (bucket.interval, earlier.interval if earlier else None)
+    # The difference holds whatever the missing verdicts are.
+    difference = minus(ends[0], ends[1]) if ends[0] and ends[1] else None
     return bucket.measured_as(
         Headline,
         evaluator=evaluator,
@@ -210,21 +213,15 @@ def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before:
         clear_share=bucket.clear_share,
         previous=was and uncertain(was),
         difference=difference,
-        verdict=_verdict(difference),
+        verdict=None
+        if difference is None
+        else "better"
+        if difference.lo > 0
+        else "worse"
+        if difference.hi < 0
+        else "undecided",
         wording=bucket.wording(earlier),
     )
-
-
-def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
-    """Return the bucket of the same version and judge: two versions are never compared."""
-    matches = (bucket for bucket in buckets if bucket.evaluator == like.evaluator and bucket.series == like.series)
-    return next(matches, None)
-
-
-def _difference(now: Bucket, before: Bucket | None) -> Interval | None:
-    """Return the difference, whatever the missing verdicts are."""
-    a, b = now.interval, before.interval if before else None
-    return None if a is None or b is None else minus(a, b)
 
 
 def _error_change(snapshot: Snapshot) -> Interval | None:
@@ -234,10 +231,3 @@ def _error_change(snapshot: Snapshot) -> Interval | None:
 
 def _failing_share(rate: ClusteredMean | None) -> Interval | None:
     return Interval.of(rate.moments.estimate()) if rate and rate.moments else None
-
-
-def _verdict(difference: Interval | None) -> Literal["better", "worse", "undecided"] | None:
-    """Return better or worse where the difference is sure."""
-    if difference is None:
-        return None
-    return "better" if difference.lo > 0 else "worse" if difference.hi < 0 else "undecided"

@@ -66,8 +66,8 @@ def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, fl
     if n == 1:
         return Estimate(value=mean, se=None, lo=None, hi=None, n=1, n_eff=1.0)
     se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) / math.sqrt(n)
-    lo, hi = _clipped(mean - z * se, mean + z * se, bounds)
-    return Estimate(value=mean, se=se, lo=lo, hi=hi, n=n, n_eff=float(n))
+    low, high = bounds or (-math.inf, math.inf)
+    return Estimate(value=mean, se=se, lo=max(low, mean - z * se), hi=min(high, mean + z * se), n=n, n_eff=float(n))
 
 
 def effective_n(weights: Sequence[float]) -> float:
@@ -127,10 +127,6 @@ def _check_sample(values: Sequence[float], pi: Sequence[float]) -> None:
         raise ValueError("inclusion probabilities lie in (0, 1]: a trace with pi = 0 is not covered and has no score")
     if not all(math.isfinite(value) for value in values):
         raise ValueError("values must be finite numbers")
-
-
-def _clipped(lo: float, hi: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    return (lo, hi) if bounds is None else (max(bounds[0], lo), min(bounds[1], hi))
 
 
 def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int:

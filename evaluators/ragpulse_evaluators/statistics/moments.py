@@ -162,7 +162,8 @@ class Moments:
         if self._unsure:
             return self._estimate(None, thin=True, reason=NOT_ENOUGH_USERS)
         if bounds is None or self.least < bounds[0] or self.most > bounds[1]:
-            return self._estimate(None if self._equal else self._student(confidence), thin=few)
+            half = self._quantile(confidence) * math.sqrt(self._error if self._alone else self._observed)
+            return self._estimate(None if self._equal else (self.mean - half, self.mean + half), thin=few)
         low, width = bounds[0], bounds[1] - bounds[0]
         unit = self if bounds == (0.0, 1.0) else self._on_scale(low, width)
         lo, hi = unit._bounded(confidence)
@@ -315,10 +316,6 @@ class Moments:
     def _quantile(self, confidence: float) -> float:
         """Student's quantile with as many degrees of freedom as the effective number of clusters leaves."""
         return student_quantile(0.5 + confidence / 2.0, max(1.0, round(self._users - 1.0, 3)))
-
-    def _student(self, confidence: float) -> tuple[float, float]:
-        half = self._quantile(confidence) * math.sqrt(self._error if self._alone else self._observed)
-        return self.mean - half, self.mean + half
 
     def _estimate(self, ends: tuple[float, float] | None, *, thin: bool, reason: str | None = None) -> Estimate:
         lo, hi = ends or (None, None)

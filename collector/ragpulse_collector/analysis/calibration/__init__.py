@@ -193,7 +193,7 @@ def _agreement(judge: LabelledJudge, bucket: Bucket) -> Agreement | None:
     corrected = correct(bucket, correction).corrected
     decided = [answer for answer in labelled if not answer.unclear]
     pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in decided]
-    kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
+    kappa = _kappa(pairs) if pairs else None
     users = [answer.cluster for answer in decided]
     lo, hi = _kappa_interval(pairs, users) if kappa is not None else (None, None)
     sensitivity = _share([(a, user) for (a, b), user in zip(pairs, users, strict=True) if b])
@@ -233,15 +233,14 @@ def _share(hits: Sequence[tuple[int, int]]) -> Uncertain:
     return uncertain(hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits]))
 
 
+def _kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
+    return cohen_kappa([judge for judge, _ in pairs], [person for _, person in pairs])
+
+
 def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[int]) -> tuple[float | None, float | None]:
     """Return the bootstrap interval over users; None where a few users have nearly all labels."""
     agreement = hajek([float(a == b) for a, b in pairs], [1.0] * len(pairs), clusters=users)
     if len(pairs) < _ENOUGH or agreement is None or agreement.lo is None:
         return None, None
-    interval = bootstrap_ci(pairs, statistic=_kappa_of_rows, groups=users, resamples=500)
+    interval = bootstrap_ci(pairs, statistic=lambda rows: _kappa(rows) or 0.0, groups=users, resamples=500)
     return (None, None) if interval is None else (interval.lo, interval.hi)
-
-
-def _kappa_of_rows(rows: Sequence[tuple[int, int]]) -> float:
-    kappa = cohen_kappa([judge for judge, _ in rows], [person for _, person in rows])
-    return 0.0 if kappa is None else kappa

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from statistics import pvariance
@@ -20,7 +20,6 @@ from ragpulse_collector.analysis.compare.sides import (
     Decided,
     Effect,
     Scored,
-    Side,
     SideTest,
     SideUnits,
     Units,
@@ -39,7 +38,7 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scored_traces import trace_rows
 from ragpulse_collector.store.queries.traces import public_name
-from ragpulse_evaluators.statistics import Estimate, Uncertain, benjamini_hochberg, hajek, mcnemar, wilcoxon
+from ragpulse_evaluators.statistics import Estimate, benjamini_hochberg, hajek, mcnemar, wilcoxon
 
 __all__ = ["Comparison", "compare", "more_needed"]
 
@@ -143,7 +142,8 @@ def compare(
         outcome = replace(outcome, verdict="undecided, see by group")
     if all(side.column is None for side in sides):
         outcome, strata = _of_versions(outcome), [_of_versions(stratum) for stratum in strata]
-    also = _effects(store, sides, query, column)
+    asked = [(side.column, side.value) for side in sides if side.column and side.value]
+    also = effects(store, asked[0], asked[1], query, column) if len(asked) == 2 else {}
     rate = _fail_rate(*units) if groups else None
     before, after = (side.scored for side in units) if outcome.paired else _same_questions(*units)
     shared = before.keys() & after.keys()
@@ -201,14 +201,6 @@ def _same_questions(a: SideUnits, b: SideUnits) -> tuple[Units, Units]:
     return {after.unit: before for before, after in shared}, {after.unit: after for _, after in shared}
 
 
-def _effects(
-    store: Store, sides: Sequence[Side], query: Query, by: str | None
-) -> Mapping[str | None, Sequence[Effect]]:
-    """Return latency, cost and acceptance of two groups of requests; nothing for versions of an evaluator."""
-    groups = [(side.column, side.value) for side in sides if side.column and side.value]
-    return effects(store, groups[0], groups[1], query, by) if len(groups) == 2 else {}
-
-
 def _compared(a: SideUnits, b: SideUnits) -> Compared:
     """Return difference, test and verdict of two sides: paired where they share half of the smaller one."""
     before, after = a.scored, b.scored
@@ -220,7 +212,9 @@ def _compared(a: SideUnits, b: SideUnits) -> Compared:
     else:
         decided, test = _unpaired(list(before.values()), list(after.values()))
         reach = reach_of_sides(a, b)
-    size = _effect_size(decided.difference, before, after)
+    spread = math.sqrt(sum(pvariance([answer.value for answer in side.values()]) for side in (before, after)) / 2.0)
+    moved = decided.difference.value if decided.difference else None
+    size = moved / spread if moved is not None and spread > 1e-9 else None
     return extended(Compared, held(decided, reach), test=test, effect_size=size, paired=paired)
 
 
@@ -232,8 +226,9 @@ def _fail_rate(a: SideUnits, b: SideUnits) -> Effect | None:
         return None
     found = _compared(*sides)
     verdict = OPPOSITE.get(found.verdict, found.verdict)  # lower is better
+    decided = Decided(**{one.name: getattr(found, one.name) for one in fields(Decided)})
     return extended(
-        Effect, replace(_decided_of(found), verdict=verdict), metric="fail_rate", unit="share",
+        Effect, replace(decided, verdict=verdict), metric="fail_rate", unit="share",
         a=means[0].estimate, b=means[1].estimate, p=found.test.p if found.test else 1.0,
     )  # fmt: skip
 
@@ -243,15 +238,6 @@ def _of_failures(side: SideUnits) -> SideUnits:
         key: replace(one, value=float(one.failed or 0)) for key, one in side.scored.items() if one.unclear is not None
     }
     return replace(side, scored=scored)
-
-
-def _decided_of(found: Compared) -> Decided:
-    return Decided(**{one.name: getattr(found, one.name) for one in fields(Decided)})
-
-
-def _effect_size(difference: Uncertain | None, a: Units, b: Units) -> float | None:
-    spread = math.sqrt(sum(pvariance([answer.value for answer in side.values()]) for side in (a, b)) / 2.0)
-    return difference.value / spread if difference and difference.value is not None and spread > 1e-9 else None
 
 
 def _strata(a: SideUnits, b: SideUnits) -> list[ComparedStratum]:

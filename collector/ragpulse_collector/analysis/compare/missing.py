@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ragpulse_collector.analysis.compare.sides import Decided, SideUnits, Units
+from ragpulse_collector.analysis.compare.sides import Decided, SideUnits
 from ragpulse_evaluators.statistics import Uncertain, weighted_mean
 
 Reach = tuple[float, float, float]
@@ -15,7 +15,11 @@ Reach = tuple[float, float, float]
 
 def reach_of_sides(a: SideUnits, b: SideUnits) -> Reach:
     """Return the reach of two groups: with a share u missing a mean m becomes m(1-u) to m(1-u) + u."""
-    (mean_a, lost_a), (mean_b, lost_b) = ((_mean(side.scored), side.missing_share) for side in (a, b))
+    mean_a, mean_b = (
+        weighted_mean([one.value for one in side.scored.values()], [1.0 / one.pi for one in side.scored.values()])
+        for side in (a, b)
+    )
+    lost_a, lost_b = a.missing_share, b.missing_share
     return -lost_b * mean_b - lost_a * (1.0 - mean_a), lost_b * (1.0 - mean_b) + lost_a * mean_a, 1.0
 
 
@@ -62,8 +66,3 @@ def held(decided: Decided, reach: Reach) -> Decided:
 
 
 _NO_DIFFERENCE = 0.05
-
-
-def _mean(scored: Units) -> float:
-    answers = scored.values()
-    return weighted_mean([answer.value for answer in answers], [1.0 / answer.pi for answer in answers])

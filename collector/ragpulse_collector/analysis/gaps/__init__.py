@@ -139,7 +139,9 @@ def _gap(group: _Found, asked: Sequence[SampledQuestion], nearest: NearestDocume
     rate = uncertain(share_of(group.members, failing))
     question, terms, users = group.question, ", ".join(group.terms), len({one.cluster for one in failed})
     name = f"`{' '.join(question.split()).replace('`', chr(39))}`" if question else terms or "in many words"
-    document = "" if nearest is None else f"; nearest document {nearest.id}{_used(nearest.used_share)}"
+    document = "" if nearest is None else f"; nearest document {nearest.id}"
+    if nearest is not None and nearest.used_share is not None:
+        document += f" ({_percent(nearest.used_share)} used)" if nearest.used_share else " (never used)"
     asks, fails = _percent(share.value or 0.0), _percent(rate.value or 0.0)
     text = f"{asks} of questions ask {name}; {fails} {group.kind}{document}"
     traces = [one.trace_id for one in failed]
@@ -160,7 +162,3 @@ def _gap(group: _Found, asked: Sequence[SampledQuestion], nearest: NearestDocume
 
 def _percent(share: float) -> str:
     return f"{100 * share:.{0 if share >= 0.1 else 1}f} %" if share >= 0.001 or not share else "< 0.1 %"
-
-
-def _used(share: float | None) -> str:
-    return "" if share is None else f" ({_percent(share)} used)" if share else " (never used)"

@@ -76,6 +76,8 @@ _MOMENTS = (
     " class_wwyy, class_n"
 )
 """The fields of `statistics.Moments`."""
+_LOW, _HIGH = -6, -5
+"""The places of the least and the largest value in a row."""
 
 
 def estimates(
@@ -102,20 +104,17 @@ def estimates(
     sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
     rows = store.read(sql, sample.parameters).rows
     # People's scores have the scale of their name, which is usually 0 to 1.
-    bounded = _within_unit(rows) if feedback_name(evaluator) else family != "score"
+    bounded = family != "score"
+    if feedback_name(evaluator):
+        bounded = all((row[_LOW] or 0.0) >= 0.0 and (row[_HIGH] or 0.0) <= 1.0 for row in rows)
     buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
-    return [_without_unclear(bucket) for bucket in buckets] if family == "pass_rate" else buckets
-
-
-def _without_unclear(bucket: Bucket) -> Bucket:
-    """Count unclear answers as missing: a pass rate does not know them."""
-    missing = Missing(unclear=bucket.n_unclear, weight=bucket.unclear)
-    return replace(bucket, missing=bucket.missing + missing)
-
-
-def _within_unit(rows: Iterable[Sequence[Any]]) -> bool:
-    """Whether all values lie in 0..1, by the last fields of `_MOMENTS`."""
-    return all((row[-6] or 0.0) >= 0.0 and (row[-5] or 0.0) <= 1.0 for row in rows)
+    if family != "pass_rate":
+        return buckets
+    # A pass rate does not know unclear answers: they are missing.
+    return [
+        replace(bucket, missing=bucket.missing + Missing(unclear=bucket.n_unclear, weight=bucket.unclear))
+        for bucket in buckets
+    ]
 
 
 def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:

@@ -66,13 +66,11 @@ class Figures(Uncertain):
         if self.value is None:
             return note or "nothing scored"
         rests_on = basis(self.n, asked=asked, passed=passed, users=self.users, users_are=self.users_are)
-        return " · ".join(part for part in (self._level(), rests_on, note) if part)
-
-    def _level(self) -> str:
-        value, lo, hi = self.value or 0.0, self.lo, self.hi
-        if lo is None or hi is None:
-            return f"{value:.2f}, {self.reason or 'too few answers'} for an interval"
-        return level(value, lo, hi)
+        if self.lo is None or self.hi is None:
+            figure = f"{self.value:.2f}, {self.reason or 'too few answers'} for an interval"
+        else:
+            figure = level(self.value, self.lo, self.hi)
+        return " · ".join(part for part in (figure, rests_on, note) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
