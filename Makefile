@@ -75,6 +75,7 @@ $(VENV)/site/.complete: $(BIN)/uv pyproject.toml
 
 site: $(VENV)/site/.complete $(VENV)/.development
 	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(VENV)/site/bin:$$PATH" $(VENV)/site/bin/mkdocs build --quiet
+	$(BIN)/python docs/llms.py build/site
 	$(BIN)/python docs/demo_pages.py build/site/demo
 
 bench: $(VENV)/.development

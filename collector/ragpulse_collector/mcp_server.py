@@ -1,4 +1,4 @@
-"""`ragpulse mcp`: read-only tools over the HTTP API of a running collector, for assistants that speak MCP.
+"""`ragpulse mcp` and `/mcp`: read-only tools over the operations of a collector, for assistants that speak MCP.
 
 Operations declare their tools (`interface.json`). The texts in the answers come from users, documents and models. Each
 result carries them as JSON inside one delimited block, in which `<` is escaped: no text can end the block, and the
@@ -8,7 +8,8 @@ server's instructions say that they are data.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from mcp.server.stdio import stdio_server
 
 from ragpulse_collector.client import Client, ClientError
 from ragpulse_collector.interface import Signature, Tool, signatures
+from ragpulse_collector.refusals import Refusal
 
 BEGIN, END = "<untrusted-data>", "</untrusted-data>"
 MAX_TEXT, MAX_RESULT = 2_000, 100_000
@@ -32,8 +34,17 @@ To find out what users miss: `topics`, then `gaps`."""
 _SINCE = {"type": "string", "description": "How far back: 30m, 6h, 7d."}
 
 
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Runs an operation by name with the values of a tool; raises ClientError or Refusal."""
+
+
 def server(client: Client) -> Server[Any]:
     """Return the server with its tools; each calls the collector of this client."""
+    return answering(partial(anyio.to_thread.run_sync, client.ask))
+
+
+def answering(ask: Ask) -> Server[Any]:
+    """Return the server with its tools."""
     tools = {tool.name: (operation, tool) for operation in signatures().values() for tool in operation.tools}
 
     async def on_list_tools(_context: Any, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -45,8 +56,8 @@ def server(client: Client) -> Server[Any]:
         operation, tool = tools[params.name]
         try:
             values = _values(operation, tool, params.arguments or {})
-            answer = await anyio.to_thread.run_sync(client.ask, operation.name, values)
-        except ClientError as error:
+            answer = await ask(operation.name, values)
+        except (ClientError, Refusal) as error:
             return _result(str(error), is_error=True)
         text = json.dumps(_shortened(answer), ensure_ascii=False).replace("<", "\\u003c")
         if len(text) > MAX_RESULT:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +20,13 @@ from waiting import until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import Client as HttpClient
-from ragpulse_collector.client import connect
+from ragpulse_collector.client import ClientError, connect
 
 pytest.importorskip("mcp")
 
+import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from ragpulse_collector.mcp_server import BEGIN, END, server
 
@@ -102,6 +108,74 @@ async def test_recorded_text_stays_data(collector: Callable[..., Collector]) -> 
             refused = await client.call_tool(tool, params)
             assert refused.is_error, tool
             assert words in refused.content[0].text  # type: ignore[union-attr]
+
+
+async def test_over_http_a_key_sees_what_it_sees_of_the_api(collector: Callable[..., Collector]) -> None:
+    """No key and a wrong scope are refused; a bound key reads its own data, and is told what is not for it."""
+    scopes = {"all": ["read"], "shop": ["read"], "send": ["ingest"]}
+    keys = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest(), "scopes": of} for name, of in scopes.items()}
+    keys["shop"]["services"] = ["shop"]
+    running = collector(api_keys=[{"name": name} | key for name, key in keys.items()])
+    send(running.url, rag_trace(1), api_key="send")
+    until(connect(running.url, api_key="all"), "select 1 from traces")
+    seen = {}
+    for name in ("all", "shop"):
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {name}"})
+        async with http, Client(streamable_http_client(f"{running.url}/mcp", http_client=http)) as client:
+            seen[name] = len((await ask(client, "search_traces"))["traces"])
+            refused = await client.call_tool("sql", {"query": "select 1"})
+            assert refused.is_error == (name == "shop")
+    assert seen == {"all": 1, "shop": 0}
+    for name, status, words in (("", 401, "an API key is needed"), ("send", 403, "lacks the scope 'read'")):
+        with pytest.raises(ClientError, match=words) as found:
+            connect(running.url, api_key=name or None).request("POST", "/mcp", body={})
+        assert found.value.status == status
+
+
+def test_the_skill_can_be_followed(demo_data: HttpClient) -> None:
+    """Each command of SKILL.md runs over the demo's data, and the steps lead to the planted regression."""
+    skill = (Path(__file__).parents[2] / "skills" / "ragpulse" / "SKILL.md").read_text(encoding="utf-8")
+    lines = [line for text in re.findall(r"^```sh\n(.*?)^```", skill, re.M | re.S) for line in text.splitlines()]
+    said = {}
+    for line in lines:
+        command = [sys.executable, "-m", "ragpulse_collector", *shlex.split(line)[1:]]
+        environ = os.environ | {"RAGPULSE_URL": demo_data.url}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
+        said[line.split()[1]] = done.stdout
+    assert len(said) == 8
+    assert "worse" in said["compare"]
+    assert "506" in said["digest"]
+
+
+@pytest.mark.parametrize(
+    ("assistant", "file", "before"),
+    [
+        ("claude", ".mcp.json", '{"mcpServers": {"other": {}}}'),
+        ("cursor", ".cursor/mcp.json", ""),
+        ("vscode", ".vscode/mcp.json", "{}"),
+        ("codex", ".codex/config.toml", 'model = "m"\n'),
+    ],
+)
+def test_setup_adds_an_entry_and_keeps_the_others(tmp_path: Path, assistant: str, file: str, before: str) -> None:
+    """Twice is once; a file that cannot be read is named and stays."""
+    target = tmp_path / file
+    target.parent.mkdir(exist_ok=True)
+    if before:
+        target.write_text(before)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ragpulse_collector", "mcp", "setup", assistant]
+        environ = os.environ | {"HOME": str(tmp_path)}
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    assert [run().returncode, run().returncode] == [0, 0]
+    text = target.read_text()
+    assert text.count("ragpulse_collector") == 1
+    assert all(part in text for part in ('"other"',) if part in before)
+    target.write_text("[")
+    assert file in run().stderr
+    assert target.read_text() == "["
 
 
 async def test_the_command_speaks_over_standard_input_and_output(tmp_path: Path) -> None:

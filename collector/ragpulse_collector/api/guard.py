@@ -91,7 +91,8 @@ ACTOR = "ragpulse.actor"
 """Key in the ASGI scope: the name of the request's API key, for the audit."""
 GRANTED = "ragpulse.granted"
 """Key in the ASGI scope: the scopes of the request; all where no keys are needed."""
-API = "/api/v1/"
+API, MCP = "/api/v1/", "/mcp"
+"""What checks scopes and bindings itself, by operation."""
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
@@ -194,7 +195,7 @@ class Guard:
         if key is None:
             reason = "this API key is not valid here" if "authorization" in headers else "an API key is needed"
             raise Refusal(f"{reason}: Authorization: Bearer <key>", status=401, page="/login")
-        if not path.startswith(API):
+        if path != MCP and not path.startswith(API):
             scope = scope_of(method, path)
             require(scope, self._granted(key), name=key.name)
             if key.binding and scope != "ingest":

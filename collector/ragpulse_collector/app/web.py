@@ -31,11 +31,12 @@ from ragpulse_collector import receiver
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.analysis.series import ManySeries, QualityLine
 from ragpulse_collector.api import http
-from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
+from ragpulse_collector.api.guard import COOKIE, MCP, Keys, by_tls
 from ragpulse_collector.api.operations import Operations, document, routes
 from ragpulse_collector.api.pages import pages
 from ragpulse_collector.api.params import Caller
 from ragpulse_collector.api.status import VERSION, ExportedQuality, render
+from ragpulse_collector.app.assistants import Assistants
 from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import CollectorSettings, Settings
@@ -68,6 +69,7 @@ def web(
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
+        Route(MCP, Assistants(operations), methods=["POST"]),
         Route("/login/end", partial(_logout, settings, keys), methods=["POST"]),
         _Last("/", Pages(operations, settings.collector)),
         Route("/login", partial(_login, settings, keys), methods=["POST"]),  # after the pages, which have the form

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
+from ragpulse_collector.cli.assistant import ASSISTANTS, setup
 from ragpulse_collector.cli.options import (
     FILE,
     Ask,
@@ -270,14 +271,25 @@ def _pages(source: str, location: str | None, since: datetime, key: str | None) 
 
 
 @click.command()
+@click.argument("action", type=click.Choice(("serve", "setup")), default="serve")
+@click.argument("assistant", type=click.Choice(ASSISTANTS), required=False)
 @url_option
 @key_option("Key with the scope read.")
-def mcp(url: str | None, api_key: str | None) -> None:
-    """Serve read-only tools over standard input and output, for an assistant that speaks MCP."""
+def mcp(action: str, assistant: str | None, url: str | None, api_key: str | None) -> None:
+    """Serve read-only tools over standard input and output, for an assistant that speaks MCP.
+
+    `setup ASSISTANT` adds this command to the assistant's configuration: of this folder, for codex of this user.
+    """
     from ragpulse_collector.client import connect
 
     try:
         from ragpulse_collector.mcp_server import serve
     except ModuleNotFoundError as error:
         raise Failure(f"{error.name} is not installed: pip install 'ragpulse[mcp]'") from error
-    serve(connect(url, api_key=api_key))
+    client = connect(url, api_key=api_key)
+    if action == "serve":
+        serve(client)
+    elif assistant is None:
+        raise click.UsageError(f"name the assistant: {', '.join(ASSISTANTS)}")
+    else:
+        click.echo(f"{setup(assistant, client.url)} starts ragpulse for {assistant}; restart it to see the tools")
