@@ -41,21 +41,30 @@ def rendered(name: str) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("file", {"Namespace": 1, "Secret": 1, "Service": 1, "StatefulSet": 1, "Ingress": 1}),
-        ("lake", {"Namespace": 1, "Secret": 1, "Service": 1, "Deployment": 2, "Ingress": 1}),
+        ("file", {"StatefulSet": 1, "PersistentVolumeClaim": 1, "CronJob": 1}),
+        ("lake", {"Deployment": 2}),
     ],
 )
 def test_kustomize_renders(name: str, kinds: dict[str, int]) -> None:
-    """Each document fits its schema and its namespace; the Service finds the pods, the Ingress the Service."""
+    """Each document fits its schema and its namespace; Service and policy find the pods, each pod its ragpulse.toml."""
     found = rendered(name)
-    assert {kind: len(documents) for kind, documents in found.items()} == kinds
+    shared = dict.fromkeys(("Namespace", "Secret", "Service", "Ingress", "ConfigMap", "NetworkPolicy"), 1)
+    assert {kind: len(documents) for kind, documents in found.items()} == shared | kinds
     for documents in found.values():
         for document in documents:
             kubernetes_validate.validate(document, "1.34", strict=True)
             assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "ragpulse"
     (service,), (ingress,), (secret,) = found["Service"], found["Ingress"], found["Secret"]
     pods = [each["spec"]["template"] for kind in ("StatefulSet", "Deployment") for each in found.get(kind, ())]
+    (policy,), (config,) = found["NetworkPolicy"], found["ConfigMap"]
+    assert "[[target]]" in config["data"]["ragpulse.toml"]
     for pod in pods:
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        assert volumes["config"]["configMap"]["name"] == config["metadata"]["name"]
+        (container,) = pod["spec"]["containers"]
+        (mounted,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "config"]
+        assert {"name": "RAGPULSE_CONFIG", "value": f"{mounted}/ragpulse.toml"} in container["env"]
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
         (container,) = pod["spec"]["containers"]
         assert container["image"].startswith("registry.example.org/ragpulse")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
 import anyio
@@ -40,7 +39,11 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 def server(client: Client) -> Server[Any]:
     """Return the server with its tools; each calls the collector of this client."""
-    return answering(partial(anyio.to_thread.run_sync, client.ask))
+
+    async def ask(operation: str, values: Mapping[str, Any]) -> Any:
+        return await anyio.to_thread.run_sync(client.ask, operation, values)
+
+    return answering(ask)
 
 
 def answering(ask: Ask) -> Server[Any]:
