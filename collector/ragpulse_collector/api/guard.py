@@ -91,8 +91,9 @@ ACTOR = "ragpulse.actor"
 """Key in the ASGI scope: the name of the request's API key, for the audit."""
 GRANTED = "ragpulse.granted"
 """Key in the ASGI scope: the scopes of the request; all where no keys are needed."""
-API, MCP = "/api/v1/", "/mcp"
-"""What checks scopes and bindings itself, by operation."""
+API = "/api/v1/"
+MCP = "/mcp"
+"""Messages that read: each operation behind it checks the binding itself, as below the API."""
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
@@ -195,10 +196,10 @@ class Guard:
         if key is None:
             reason = "this API key is not valid here" if "authorization" in headers else "an API key is needed"
             raise Refusal(f"{reason}: Authorization: Bearer <key>", status=401, page="/login")
-        if path != MCP and not path.startswith(API):
+        if not path.startswith(API):
             scope = scope_of(method, path)
             require(scope, self._granted(key), name=key.name)
-            if key.binding and scope != "ingest":
+            if key.binding and scope != "ingest" and path != MCP:
                 raise Forbidden(
                     f"the key {key.name!r} is bound to services or environments: it reads over the API only"
                     " (traces, metrics, exemplars, documents, check); pages need a key that is not bound",
@@ -233,7 +234,7 @@ def scope_of(method: str, path: str) -> KeyScope:
         return "ingest"
     if path in _ADMIN_PAGES:
         return "admin"
-    return "read" if method in _SAFE else "admin"
+    return "read" if method in _SAFE or path == MCP else "admin"
 
 
 def require(scope: KeyScope, granted: Set[KeyScope], *, name: str | None) -> None:

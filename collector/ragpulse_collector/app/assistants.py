@@ -9,7 +9,7 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_collector.api.guard import ACTOR, GRANTED, require
+from ragpulse_collector.api.guard import ACTOR
 from ragpulse_collector.api.http import dump, refusal
 from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.api.params import Caller
@@ -26,22 +26,19 @@ class Assistants:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one message."""
-        actor = scope.get(ACTOR)
         try:
-            require("read", scope.get(GRANTED, frozenset()), name=actor)
-            try:
-                from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-                from ragpulse_collector.mcp_server import answering
-            except ModuleNotFoundError as error:
-                fix = f"{error.name} is not installed beside the collector: pip install 'ragpulse[mcp]'"
-                raise Refusal(fix, status=501) from error
-        except Refusal as error:
-            await refusal(Request(scope), error)(scope, receive, send)
+            from ragpulse_collector.mcp_server import answering
+        except ModuleNotFoundError as error:
+            reason = Refusal(
+                f"{error.name} is not installed beside the collector: pip install 'ragpulse[mcp]'", status=501
+            )
+            await refusal(Request(scope), reason)(scope, receive, send)
             return
 
         async def ask(operation: str, values: Mapping[str, Any]) -> Any:
-            caller = Caller(actor or "assistant", "", scope.get(BINDING))
+            caller = Caller(scope.get(ACTOR) or "assistant", "", scope.get(BINDING))
             return orjson.loads(dump(await self._operations.call(*signatures()[operation].request(values), caller)))
 
         manager = StreamableHTTPSessionManager(answering(ask), json_response=True, stateless=True)
