@@ -59,6 +59,17 @@ class CpuLoad(NamedTuple):
     """CPU seconds a second that it may use."""
 
 
+class CheckLoad(NamedTuple):
+    """The work of the checks that share a process."""
+
+    each_s: float
+    """Seconds from one result to the next, while others wait."""
+    waiting: int
+    """Cases that wait for sure ..."""
+    more: bool
+    """... and whether there may be others."""
+
+
 class Catalog:
     """Evaluators by name. The evaluator package is imported at the first look-up."""
 

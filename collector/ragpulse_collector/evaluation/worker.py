@@ -16,6 +16,7 @@ from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
+from ragpulse_collector.catalog import CheckLoad
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
 from ragpulse_collector.evaluation.budget import Ledger
 from ragpulse_collector.evaluation.jobs import (
@@ -91,6 +92,7 @@ class Worker:
         self.counts: defaultdict[str, int] = defaultdict(int)
         """Results since start by status (`error` counts attempts), plus `dropped` and `reused`."""
         self._checked_at: float | None = None
+        self._checking = 0
         self._busy_s = self._done = 0.0
 
     def start(self) -> None:
@@ -306,6 +308,7 @@ class Worker:
             yield works
 
     async def _check(self, works: Sequence[Work]) -> None:
+        self._checking += len(works)
         try:
             if await self._runner.check([work for work in works if self._is_wanted(work.job)]):
                 await self._runner.engine.pause(self.options.retry.first_s)
@@ -314,6 +317,7 @@ class Worker:
         except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay pending and are tried again
             await self._recover("a batch of evaluations failed")
         finally:
+            self._checking -= len(works)
             self._claimed.difference_update(work.job.job_id for work in works)
             self._signal.set()
 
@@ -326,10 +330,12 @@ class Worker:
         self._checked_at = now if lane and lane.claimed else None
 
     @property
-    def check_load(self) -> tuple[float, int] | None:
-        """Seconds from one result of a check to the next, and the jobs that wait for it; None before it was busy."""
-        lane = self._lanes_of.get("checks") if self._loop else None
-        return (self._busy_s / self._done, len(lane.claimed) if lane else 0) if self._done else None
+    def check_load(self) -> CheckLoad | None:
+        """The work of the checks that never wait; None before they were busy (any thread)."""
+        if not self._done:
+            return None
+        lane, each_s = self._lanes_of.get("checks"), self._busy_s / self._done
+        return CheckLoad(each_s, self._checking + (len(lane.claimed) if lane else 0), lane is not None and lane.more)
 
     def refused(self, responses: Sequence[str]) -> list[bool | None]:
         """Return which responses decline to answer, by the check `refusal` (any thread); None where it failed."""

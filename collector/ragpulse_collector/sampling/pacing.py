@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import date, datetime, timedelta
 
-from ragpulse_collector.catalog import CpuLoad
+from ragpulse_collector.catalog import CheckLoad, CpuLoad
 from ragpulse_collector.sampling.rules import Rule
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.protocol import Clock, utc_now
@@ -57,12 +57,12 @@ class Queue:
     """Seconds of work that were selected and cannot be done yet."""
     scale: float = 1.0
 
-    def update(self, *, selected_s: float, seconds: float, known_s: float = 0.0) -> float:
+    def update(self, *, selected_s: float, seconds: float, known_s: float = 0.0, more: bool = True) -> float:
         """Add the work that the last `seconds` selected at the present scale; returns the next scale.
 
-        `known_s` is what waits for sure: there may be more that nobody has read yet.
+        `known_s` is what waits for sure, and all of it unless there may be `more`.
         """
-        self.waiting_s = max(known_s, self.waiting_s + selected_s - seconds)
+        self.waiting_s = max(known_s, self.waiting_s + selected_s - seconds) if more else known_s
         if self.waiting_s <= self.enough_s:
             self.scale = 1.0
         elif selected_s > 0.0:
@@ -90,8 +90,8 @@ class Pacer:
     cpu_loads: Callable[[], Mapping[str, CpuLoad]] = dict
     checks: Callable[[], Collection[str]] = tuple
     """Returns those that share a process."""
-    check_load: Callable[[], tuple[float, int] | None] = lambda: None
-    """Returns the seconds from one result of a check to the next, and the cases that wait for sure."""
+    check_load: Callable[[], CheckLoad | None] = lambda: None
+    """Returns the work of that process, once it was busy."""
     clock: Clock = utc_now
 
     def __post_init__(self) -> None:
@@ -114,10 +114,9 @@ class Pacer:
         if 0.0 <= seconds < 1.0:
             return
         if load and seconds > 0.0:
-            each_s, waiting = load
             units = selected_units(self.store.read, self._kept_up_at, now, list(self.checks()))
-            selected_s = sum(units.values()) * each_s
-            self._queue.update(selected_s=selected_s, seconds=seconds, known_s=waiting * each_s)
+            selected_s, known_s = sum(units.values()) * load.each_s, load.waiting * load.each_s
+            self._queue.update(selected_s=selected_s, seconds=seconds, known_s=known_s, more=load.more)
         self._kept_up_at = now
 
     def update(self, now: datetime) -> dict[str, float]:

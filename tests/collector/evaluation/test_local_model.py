@@ -21,7 +21,7 @@ from waiting import eventually
 from ragpulse_collector.api.health import CollectorStatus
 from ragpulse_collector.api.status import render
 from ragpulse_collector.app import Collector
-from ragpulse_collector.catalog import Catalog, CpuLoad
+from ragpulse_collector.catalog import Catalog, CheckLoad, CpuLoad
 from ragpulse_collector.client import connect
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.sampling import Pacer
@@ -177,7 +177,7 @@ def test_sampling_follows_what_the_model_keeps_up_with(
 
 def test_checks_that_cannot_keep_up_are_sampled_with_a_known_probability(store: EmbeddedStore) -> None:
     """One unit a second, two seconds a case: half of what the process does is selected until its backlog is gone."""
-    now, load = [T0 - timedelta(minutes=5)], (2.0, 0)
+    now, load = [T0 - timedelta(minutes=5)], CheckLoad(2.0, 8000, more=True)
     checks = {"checks": lambda: ["groundedness"], "check_load": lambda: load, "clock": lambda: now[0]}
     pacer = Pacer(store, lambda _: None, **checks)
     assert (pacer.pi_scale("groundedness"), pacer.keeps_up) == ((1.0, "throttled"), {})
@@ -191,10 +191,10 @@ def test_checks_that_cannot_keep_up_are_sampled_with_a_known_probability(store: 
     scale, reason = pacer.pi_scale("groundedness")
     assert (scale, reason) == (pytest.approx(0.25, rel=0.01), "throttled")
     assert pacer.keeps_up == {"groundedness": scale}
-    now[0], load = now[0] + timedelta(minutes=30), (2.0, 100)
+    now[0], load = now[0] + timedelta(minutes=30), CheckLoad(2.0, 100, more=False)
     pacer.keep_up()
     assert pacer.pi_scale("groundedness") == (scale, "throttled")  # a hundred wait, whatever the speed promised
-    now[0], load = now[0] + timedelta(minutes=30), (2.0, 0)
+    now[0], load = now[0] + timedelta(minutes=30), CheckLoad(2.0, 2, more=False)
     pacer.keep_up()
     assert pacer.pi_scale("groundedness") == (1.0, "throttled")
     assert pacer.keeps_up == {}
