@@ -498,9 +498,13 @@ def test_status_says_how_long_the_oldest_evaluation_waits(collector: Start) -> N
     job = "INSERT INTO raw.eval_jobs (job_id, evaluator, created_at) SELECT uuid(), 'e', $at::TIMESTAMP - to_seconds(i)"
     work = f"{job} FROM range(1000, 1003) r(i)"
     running.store.write(lambda t: t.execute(work, {"at": t.at})).result(20)
+    score = "INSERT INTO raw.scores (job_id, evaluator, status, source, created_at) SELECT uuid(), 'e', 'ok', 'online'"
+    running.store.write(lambda t: t.execute(f"{score}, $at::TIMESTAMP FROM range(60)", {"at": t.at})).result(20)
     evaluations = client.call("GET status")["evaluations"]
     assert evaluations["pending"] == evaluations["due"] == 3
     assert 1002 <= evaluations["oldest_s"] < 1100
+    (waiting,) = evaluations["waiting"]
+    assert (waiting["evaluator"], waiting["done_per_s"], waiting["clears_in_s"]) == ("e", 0.1, 30.0)
     assert "ragpulse_evaluations_oldest_seconds 10" in client.request("GET", "/metrics").decode()
 
 

@@ -190,7 +190,7 @@ def test_the_collector_answers_with_the_checks_of_its_judge(
     assert [(run["state"], run["by"], run["done"]) for run in listed] == [
         ("done", "caller", run["total"]) for run in listed
     ]
-    assert client.call(f"GET runs/{listed[1]['run_id']}/report") == checks[1]["check"]
+    assert client.call(f"GET runs/{listed[1]['run_id']}/result") == checks[1]["check"]
     deep: Any = []
     for _ in range(400):
         deep = [deep]

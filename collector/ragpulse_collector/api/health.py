@@ -54,9 +54,9 @@ class Pace:
     clears_in_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The pending jobs of an evaluator."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(Pace):
+    """The pending jobs of an evaluator, and when they are done."""
 
     evaluator: str
     pending: int

@@ -113,7 +113,18 @@ class Status:
 
     def _evaluations(self, recent: health.Outcomes) -> Evaluations:
         by_status = health.results_by_status(self.store)
-        waiting = [Waiting(name, n, _age_s(oldest)) for name, n, oldest in health.pending_jobs(self.store)]
+        pending = health.pending_jobs(self.store)
+        counts = health.jobs_since(self.store, utc_now() - RECENT) if pending else {}
+        waiting = [
+            extended(
+                Waiting,
+                pace(counts.get(name.partition("@")[0], health.JobCounts()), n),
+                evaluator=name,
+                pending=n,
+                oldest_s=_age_s(oldest),
+            )
+            for name, n, oldest in pending
+        ]
         jobs = sum(one.pending for one in waiting)
         return extended(
             Evaluations,
@@ -165,7 +176,7 @@ def unknown_price(store: Store, now: datetime) -> UnknownPrice:
     return UnknownPrice(calls, round(calls / 24, 3), models)
 
 
-def pace(recent: health.Outcomes, pending: int) -> Pace:
+def pace(recent: health.Outcomes | health.JobCounts, pending: int) -> Pace:
     """Return the rates of new and finished jobs."""
     new, done, seconds = recent.made, recent.done, RECENT.total_seconds()
     clears = 0.0 if not pending else pending * seconds / (done - new) if done > new else None

@@ -11,14 +11,18 @@ from uuid import uuid4
 import orjson
 from pydantic import Field, JsonValue
 
+from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Names
+from ragpulse_collector.evaluation import DriftWatch
+from ragpulse_collector.evaluation.drift import CheckReport
 from ragpulse_collector.evaluation.judge_checks import checked_report
 from ragpulse_collector.evaluation.replay import ReplayProgress, Replays
 from ragpulse_collector.interface import Command
 from ragpulse_collector.operations.rules import RuleInForce, rule_list
-from ragpulse_collector.refusals import Invalid, NotFound
+from ragpulse_collector.refusals import Conflict, Invalid, NotFound
 from ragpulse_collector.sampling import Rules
+from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.runs import (
     LABELLED,
@@ -106,10 +110,10 @@ def run_list(store: Store, rules: Rules, replays: Replays, /, purpose: Purpose |
 def one_run(store: Store, rules: Rules, replays: Replays, /, id: str) -> RunShown:
     """One run."""
     runs = run_list(store, rules, replays).runs
-    found = next((one for one in runs if one.run_id == id), None)
-    if found is None:
+    shown = next((one for one in runs if one.run_id == id), None)
+    if shown is None:
         raise NotFound(f"no run {id!r}: GET runs lists them")
-    return found
+    return shown
 
 
 @operation("POST runs", scope="admin")
@@ -142,14 +146,26 @@ def keep_run(
     return one_run(store, rules, replays, key[0])
 
 
-@operation("GET runs/{id}/report")
-def run_report(store: Store, /, id: str) -> dict[str, JsonValue]:
-    """The report that the caller of a run has sent."""
-    found = reports(store.read, [id])
-    if id not in found or id not in latest_runs(store, run_id=id, checks=True):
-        raise NotFound(f"no report was sent for a run {id!r}: `result` in GET runs says where its result is")
-    sent: dict[str, JsonValue] = orjson.loads(found[id])
-    return sent
+@operation("GET runs/{id}/result")
+def run_result(
+    store: Store, watch: DriftWatch, lead: Lead, /, id: str
+) -> ReplayResult | CheckReport | dict[str, JsonValue]:
+    """What a run found: the figures of a replay, how far a judge moved, or the report of a check."""
+    run = latest_runs(store, run_id=id).get(id)
+    if run is None:
+        raise NotFound(f"no run {id!r} with a result: GET runs lists them; rules have metrics")
+    if run.kind is None:
+        return replay_result(store, id, lead())
+    if run.spec.labelled or run.spec.sent:
+        report = reports(store.read, [id]).get(id)
+        if report is None:
+            raise Conflict(f"run {id!r} has no report: it is {run.status}")
+        sent: dict[str, JsonValue] = orjson.loads(report)
+        return sent
+    check = next((one for one in watch.report(run.evaluator).checks if one.run_id == id), None)
+    if check is None:
+        raise Conflict(f"run {id!r} has no result: it is {run.status}, or other answers are frozen since")
+    return check
 
 
 def _of_rule(rule: RuleInForce) -> RunShown:
@@ -197,14 +213,5 @@ def _of_run(run: Run, progress: ReplayProgress) -> RunShown:
         reason=progress.reason,
         created_at=progress.created_at,
         finished_at=progress.finished_at,
-        result=_result(run),
+        result=f"GET runs/{run.run_id}/result",
     )
-
-
-def _result(run: Run) -> str:
-    """Return the operation that shows what a run found."""
-    if run.spec.labelled:
-        return "GET judge/checks"
-    if run.spec.sent:
-        return f"GET runs/{run.run_id}/report"
-    return f"GET drift?evaluator={run.evaluator}" if run.kind else f"GET replays/{run.run_id}/result"

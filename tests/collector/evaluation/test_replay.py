@@ -370,6 +370,10 @@ def test_every_evaluation_is_a_run_in_one_list(collector: Start) -> None:
     assert [run["evaluators"] for run in listed] == [["refusal"], ["refusal"], ["format_adherence"]]
     assert [run["purpose"] for run in client.call("GET runs", {"purpose": "check"})["runs"]] == ["check"]
     assert client.call(f"GET runs/{listed[1]['run_id']}") == listed[1]
+    move, result = (client.call(run["result"]) for run in listed[1:])
+    assert (move["run_id"], move["failed"], result["n"]) == (listed[1]["run_id"], 0, 12)
+    with pytest.raises(ClientError, match="no run 'rule:live' with a result"):
+        client.call("GET runs/rule:live/result")
     with pytest.raises(ClientError, match="no run 'x': GET runs lists them"):
         client.call("GET runs/x")
     with pytest.raises(ClientError, match="no replay"):

@@ -104,6 +104,25 @@ def results_since(store: Store, since: datetime) -> Outcomes:
     return Outcomes(*store.read(_RESULTS, {"since": since}).rows[0])
 
 
+class JobCounts(NamedTuple):
+    """How many jobs of an evaluator were made and done in some time."""
+
+    made: int = 0
+    done: int = 0
+
+
+def jobs_since(store: Store, since: datetime) -> dict[str, JobCounts]:
+    """Return how many jobs were made and done since then, by evaluator."""
+    rows = store.read(
+        "SELECT split_part(evaluator, '@', 1), sum(made)::BIGINT, sum(1 - made)::BIGINT FROM ("
+        " SELECT evaluator, 1 AS made FROM raw.eval_jobs WHERE created_at >= $since UNION ALL"
+        " SELECT evaluator, 0 FROM raw.scores WHERE created_at >= $since AND source <> 'human'"
+        "   AND (status <> 'error' OR attempt >= 5)) GROUP BY 1",
+        {"since": since},
+    ).rows
+    return {evaluator: JobCounts(made, done) for evaluator, made, done in rows}
+
+
 def unpriced_calls(store: Store, since: datetime) -> dict[str, int]:
     """Return how many calls since then have usage but no known cost, by model."""
     return dict(store.read(_UNPRICED, {"since": since}).rows)
