@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +90,13 @@ class Rounds:
         self.db, self.config, self.mine = folder / "runs.duckdb", folder / "ragpulse.toml", folder / "mine.py"
         self.config.write_text(TOML.format(url=judge.url, day=DAY))
         self.mine.write_text(MINE)
-        self.sent, self.orphans = 0, 0
+        self.sent, self.orphans, self._below = 0, 0, list[int]()
         self._caller: subprocess.Popen[bytes] | None = None
 
     def serve(self) -> tuple[Server, Client]:
         server = Server(self.db, "--config", str(self.config))
         client = connect(f"http://127.0.0.1:{server.port}")
+        self.orphans += sum(Path(f"/proc/{pid}").exists() for pid in self._below)  # a start takes seconds
         until(f"a start after {self.sent} traces", lambda: answers(client))
         return server, client
 
@@ -113,10 +113,12 @@ class Rounds:
         if ("labelled", "collector") not in going:
             client.call("POST judge/check", {"max_usd": CAP})
         if ("dataset", "collector") not in going:
-            with suppress(ClientError):  # there are no ten verdicts yet, or nothing is frozen yet
+            try:
                 if not client.call("GET drift")["watched"]:
                     client.call("POST drift/anchors", {"evaluator": "faithfulness"})
                 client.call("POST drift/run", {"evaluator": "faithfulness"})
+            except ClientError as error:
+                print(error, file=sys.stderr)  # there are no ten verdicts yet
         self._call(server)
 
     def _call(self, server: Server) -> None:
@@ -130,14 +132,12 @@ class Rounds:
 
     def kill(self, server: Server, *, caller: bool) -> None:
         """End the collector, and the caller as well."""
-        below = children(server.pid)
+        self._below = children(server.pid)
         server.kill()
         if caller and self._caller is not None:
             self._caller.kill()
         if self._caller is not None:
             self._caller.wait()  # nothing answers it
-        time.sleep(0.2)
-        self.orphans += sum(Path(f"/proc/{pid}").exists() for pid in below)
 
     def finish(self) -> None:
         """Let everything come to its end."""
@@ -190,7 +190,7 @@ def main() -> None:
         for number in range(kills):
             server, client = rounds.serve()
             rounds.keep_going(server, client)
-            time.sleep(dice.uniform(0.1, 1.5))
+            time.sleep(dice.uniform(0.5, 6.0))
             rounds.kill(server, caller=number % 5 == 0)
             print(".", end="", flush=True, file=sys.stderr)
         rounds.finish()

@@ -164,7 +164,7 @@ class Components:
             skew=SKEW[options.on_a_lake],
             running_jobs=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
             resolve_anew=self.catalog.unrecorded.resolve,
-            run_done=self._runs_ended,
+            run_done=self.runs_ended,
         )
 
     @cached_property
@@ -241,9 +241,13 @@ class Components:
             wake=lambda: self.worker.wake(),
         )
 
-    def _runs_ended(self, run_ids: list[str]) -> None:
-        self.drift.ended(run_ids)
-        self.checker.ended()
+    def runs_ended(self, run_ids: list[str]) -> None:
+        """Tell the checks of judges which runs are done, also those of a process before."""
+        try:
+            self.drift.ended(run_ids)
+            self.checker.ended()
+        except Exception:  # noqa: BLE001 - the boundary of the worker: a report that fails ends no evaluation
+            _log.exception("the result of a run could not be stored")
 
     def price_table(self) -> Mapping[str, str | None]:
         """Return the price table and its date."""
@@ -369,7 +373,7 @@ class BackgroundTasks:
             self._components.monitors.outbox.start()
         if "evaluate" in self._settings.roles:
             self._components.worker.start()
-            self._components.checker.ended()
+            self._components.runs_ended([])
 
     def _try_to_lead(self) -> None:
         has_lease = self._lease is not None and self._lease.take()

@@ -104,11 +104,13 @@ class JobRunner:
         return sum(verdict.final or verdict.dead for verdict in verdicts) < len(ready)
 
     async def _is_outdated(self, work: Work) -> bool:
-        """Whether a replay asked for another version than the present one ("": of any); that ends it."""
-        if work.run is None or work.run.version in ("", work.evaluator.version):
+        """Whether a run asked for another version ("": for any) or judge than the present one; that ends it."""
+        run, evaluator = work.run, work.evaluator
+        if run is None or (run.version in ("", evaluator.version) and run.judge == evaluator.judge_id):
             return False
-        reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-        await self._end_run(work.run.run_id, "failed", reason)
+        of = f"version {evaluator.version}" + (f" by {evaluator.judge_id}" if evaluator.judge_id else "")
+        reason = f"{work.job.evaluator} is now {of}: start a new replay"
+        await self._end_run(run.run_id, "failed", reason)
         return True
 
     async def __call__(self, work: Work) -> None:

@@ -43,6 +43,8 @@ from ragpulse_evaluators.meta.judge_check import JudgeCheck, check_estimates, ju
 
 _log = logging.getLogger("ragpulse.collector")
 _REPORT = TypeAdapter(JudgeCheck)
+_STOPPED = ("capped", "cancelled")
+"""The next check goes on where one of these stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ class JudgeChecker:
             runs = self._runs()
             if any(run.status in OPEN_RUN for run in runs):
                 raise Conflict("a check of a judge is running: GET judge/checks says how far it is")
-            stopped = next((run for run in runs[:1] if (run.judge, run.status) == (judge.id, "capped")), None)
+            stopped = next((run for run in runs[:1] if run.judge == judge.id and run.status in _STOPPED), None)
             self.store.write(lambda tx: self._go(tx, judge, name, max_usd, stopped)).result()
         self.wake()
         estimates = check_estimates(judge)

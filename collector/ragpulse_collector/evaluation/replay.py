@@ -179,13 +179,13 @@ class Replays:
         return list(zip(runs, self._with_progress(runs), strict=True))
 
     def get(self, run_id: str) -> ReplayProgress:
-        """Return one replay with its progress; raises NotFound."""
-        (progress,) = self._with_progress([self._run(run_id)])
+        """Return one replay, or check of a judge, with its progress; raises NotFound."""
+        (progress,) = self._with_progress([self._run(run_id, checks=None)])
         return progress
 
     def cancel(self, run_id: str) -> ReplayProgress:
-        """Stop a running replay; finished results stay, and `resume` continues it."""
-        self._run(run_id)
+        """Stop a running replay or check of a judge; finished results stay, and `resume` continues it."""
+        self._run(run_id, checks=None)
         going = ("running", "external")
         self.store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
         self.wake()
@@ -193,7 +193,7 @@ class Replays:
 
     def resume(self, run_id: str, *, max_usd: float | None = None) -> ReplayProgress:
         """Continue a cancelled or capped replay, with a new cap where given."""
-        going = "running" if self._run(run_id).spec.external is None else "external"
+        going = "running" if self._run(run_id, checks=None).spec.external is None else "external"
         stopped = ("cancelled", "capped", "failed")
         self.store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
         self.wake()
@@ -226,8 +226,8 @@ class Replays:
         names = [name for name in self.in_force() if name.partition("@")[0] == evaluator.name]
         return wanted in set(map(self._key, names)) | put_in_use(self.store.read, evaluator.name)
 
-    def _run(self, run_id: str) -> Run:
-        run = latest_runs(self.store, run_id=run_id, checks=False).get(run_id)
+    def _run(self, run_id: str, *, checks: bool | None = False) -> Run:
+        run = latest_runs(self.store, run_id=run_id, checks=checks).get(run_id)
         if run is None:
             raise NotFound(f"no replay {run_id!r}")
         return run
