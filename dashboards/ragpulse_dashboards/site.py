@@ -33,7 +33,7 @@ __all__ = [
     "ALL_TIME",
     "FILTERS",
     "GROUPS",
-    "METADATA",
+    "MEMBERS",
     "RANGES",
     "SELECTORS",
     "SHARED",
@@ -58,8 +58,8 @@ GROUPS: Final = (
 )  # fmt: skip
 SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
-METADATA: Final = "metadata."
-"""Prefix of a filter or a group by a key of the metadata."""
+MEMBERS: Final = ("metadata.", "label.", "label:")
+"""Prefixes of filters and groups by a key of the metadata, and by the label of an evaluator."""
 SHARED: Final = frozenset(("from", "to", "back", "tz", "group_by", *FILTERS))
 """Parameters that links carry from page to page."""
 RANGES: Final = (
@@ -168,20 +168,20 @@ def read_view(request: Request) -> View:
         back=query.get("back", ""),
         tz=str(query.get("tz") or getattr(request.state, "tz", "UTC")),
         own_tz=bool(query.get("tz")),
-        filters={name: query[name] for name in (*FILTERS, *_metadata(query)) if query.get(name)},
-        group_by=tuple(dict.fromkeys(name for name in groups if name in (*GROUPS, *_metadata(groups)))),
+        filters={name: query[name] for name in (*FILTERS, *_members(query)) if query.get(name)},
+        group_by=tuple(dict.fromkeys(name for name in groups if name in (*GROUPS, *_members(groups)))),
     )
 
 
-def _metadata(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those names that are a key of the metadata."""
-    return tuple(dict.fromkeys(name for name in names if name.startswith(METADATA) and name != METADATA))
+def _members(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names that are a key of the metadata, or the label of an evaluator."""
+    return tuple(dict.fromkeys(name for name in names if name.startswith(MEMBERS) and name not in MEMBERS))
 
 
 def _unknown(query: QueryParams, reads: Collection[str]) -> list[str]:
     """Return the parameters that a page does not read, and the groups that there are not."""
-    known = {*SHARED, *reads, *_metadata(query)}
-    groups = [name for name in query.getlist("group_by") if name and name not in (*GROUPS, *_metadata([name]))]
+    known = {*SHARED, *reads, *_members(query)}
+    groups = [name for name in query.getlist("group_by") if name and name not in (*GROUPS, *_members([name]))]
     return [*(name for name in query if name not in known), *(f"group_by={name}" for name in dict.fromkeys(groups))]
 
 

@@ -447,6 +447,17 @@ class FakeFigures(FakeTraces):
             "evaluator": "groundedness", "documents": listed, "never_used": 12 if listed else 0, "total": len(listed)
         }  # fmt: skip
 
+    def get_failures(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Contexts are missing more often than before."""
+        shares = (("no_context", "had no context", 0.08, 0.02), ("unsupported", "are not supported", 0.05, 0.05))
+        common = {"n": 1204, "n_eff": 1204.0, "users": 80, "users_are": "users", "thin": False, "reason": None}
+        rows = [
+            {"kind": kind, "words": words, "value": value, "lo": value - 0.01, "hi": value + 0.01, **common,
+             "previous": {"value": before, "lo": before - 0.01, "hi": before + 0.01}, "group": {}}
+            for kind, words, value, before in shares
+        ]  # fmt: skip
+        return {"lead": "groundedness", "failures": [] if self.empty else rows, "other_groups": 0}
+
     def get_blame(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Retrieval fails more after the change."""
         cells = [

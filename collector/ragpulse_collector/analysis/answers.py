@@ -62,7 +62,7 @@ class _Part(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def extended(kind: type[Answer], part: _Part, **more: Any) -> Answer:
+def extended(kind: type[Answer], part: _Part, /, **more: Any) -> Answer:
     """Return an answer that has all fields of a part, such as an estimate, and more of its own."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part)}, **more)
 

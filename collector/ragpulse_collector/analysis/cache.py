@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from ragpulse_collector.analysis.answers import Marker, Place
 from ragpulse_collector.analysis.figures import Read, percentiles
-from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
+from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, markers_at, version_markers
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decision_counts, queue
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
@@ -30,6 +31,7 @@ from ragpulse_collector.analysis.traffic import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import LEADS, kept
+from ragpulse_collector.store.queries.labels import STORED, labels_in, versions_of
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
 
@@ -190,7 +192,12 @@ class Snapshot:
         else:
             markers += version_markers(evaluator, self.quality(evaluator, family))
             markers += self.part("leads", lambda: list(_lead_markers(self.store, self.window)))
+        for name in {*labels_in(self.query.groups), *self.filters.labels} - {evaluator, *STORED}:
+            markers += markers_at(name, self.part(("label", name), partial(self._versions, name)))
         return sorted(markers, key=lambda marker: marker.t)
+
+    def _versions(self, label: str) -> dict[tuple[str | None, str | None], datetime]:
+        return versions_of(self.store, label, self.window.parameters)
 
     def shown_markers(self, evaluator: str | None = None, family: str = "quality") -> list[Marker]:
         """Return the markers for a chart: of prompts, where the services that use them have most of its requests.

@@ -18,8 +18,10 @@ from ragpulse_collector.analysis.traffic import traffic_of
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, KEPT
+from ragpulse_collector.store.queries.labels import labels_within
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
+from ragpulse_collector.store.queries.traces import with_columns
 from ragpulse_collector.store.views import UNCLEAR
 
 _COUNT = 5
@@ -62,7 +64,7 @@ def exemplar_ids(store: Store, query: Query, name: str) -> ExemplarIds:
     scored = bool(evaluator) and traffic_of(name) is None
     if scored and family not in MEASURES:
         raise Invalid(f"no metric {name!r}")
-    source = _scores_of(query, measured(family, evaluator), store) if scored else _values_of(query, column_of(name))
+    source = _scores_of(query, measured(family, evaluator), store) if scored else _values_of(query, name)
     ((low, high, middle),) = store.read(
         f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source.sql})", source.parameters
     ).rows
@@ -81,9 +83,15 @@ class _Source(NamedTuple):
     parameters: dict[str, Any]
 
 
-def _values_of(query: Query, column: str) -> _Source:
+def _relation(metric: str) -> str:
+    known = traffic_of(metric)
+    return with_columns("traces", known.labels if known else ())
+
+
+def _values_of(query: Query, metric: str) -> _Source:
+    column = column_of(metric)
     sql = (
-        f"SELECT trace_id AS id, {column} AS y FROM traces"
+        f"SELECT trace_id AS id, {column} AS y FROM {_relation(metric)}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {column} IS NOT NULL"
     )
     return _Source(sql, query.parameters)
@@ -173,7 +181,7 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[Chart
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
             f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi,"
-            " NULL AS scored_by, NULL AS verdict FROM traces"
+            f" NULL AS scored_by, NULL AS verdict FROM {_relation(metric)}"
             f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
             query.parameters,
         )
@@ -192,7 +200,11 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[Chart
         )
         for row in rows
     ]  # fmt: skip
-    return charted, _members([*zip(*rows, strict=True)][6:-1]) if rows else {}
+    members = _members([*zip(*rows, strict=True)][6:-1]) if rows else {}
+    for name, label, places in labels_within(store, [row.trace_id for row in charted], query.window.parameters):
+        if name != evaluator:
+            members[f"label:{name}", label] = set(places)
+    return charted, members
 
 
 _UNCLEAR = -4

@@ -83,7 +83,7 @@ def _past(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...
     window, length = query.window, query.window.last - query.window.first
     past = Window(window.first - _PAST * length, window.first, max(1, round(length.total_seconds())), window.zone)
     of_traffic, keys = known_traffic(metric), ("t", *query.groups)
-    source = _source(replace(query, window=past), _added(metric, of_traffic), "y IS NOT NULL")
+    source = _source(replace(query, window=past), _added(metric, of_traffic), "y IS NOT NULL", of_traffic.labels)
     parameters = {**past.parameters, **query.filters.parameters}
     means = by_user(store, source, keys, parameters)
     amounts = _typical((group, mean.moments) for (_, *group), mean in means.items())
@@ -208,10 +208,10 @@ def _added(metric: str, of_traffic: Traffic) -> str:
     return of_traffic.each or of_traffic.of or ("error::INTEGER" if metric == "errors" else "1")
 
 
-def _source(query: Query, value: str, condition: str) -> str:
+def _source(query: Query, value: str, condition: str, labels: tuple[str, ...] = ()) -> str:
     return (
         f"SELECT *, {query.window.bucket('start_time')} AS t, {KEPT} AS pi, {value} AS y"
-        f" FROM {with_columns('traces', query.groups)}"
+        f" FROM {with_columns('traces', (*query.groups, *labels), query.filters)}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {condition}"
     )
 
@@ -222,7 +222,8 @@ def _traffic(
     """Return a mean, a count or a sum by bucket and group; the requests of one user are dependent."""
     of_traffic, window, groups = known_traffic(metric), query.window, query.groups
     is_mean, keys = of_traffic.each is not None, ("t", *groups)
-    source = _source(query, _added(metric, of_traffic), "y IS NOT NULL" if is_mean else "true")
+    kept = "y IS NOT NULL" if is_mean else "true"
+    source = _source(query, _added(metric, of_traffic), kept, of_traffic.labels)
     values = store.read(
         f"SELECT {of_traffic.sql or 'avg(y)'}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL",
         query.parameters,

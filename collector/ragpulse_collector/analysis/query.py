@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -21,8 +22,10 @@ from ragpulse_collector.analysis.selection import (
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
+from ragpulse_collector.store.queries.labels import PREFIX as LABEL
+from ragpulse_collector.store.queries.labels import holding, is_labelled
 from ragpulse_collector.store.queries.traces import Filter, has_label, holds_words
-from ragpulse_collector.store.sql.where import condition, holds
+from ragpulse_collector.store.sql.where import members_in
 from ragpulse_collector.zones import DAY_S, Day, aligned, days_of, local, utc
 
 _WIDTH = 120
@@ -128,7 +131,10 @@ def _step_s(step: float | Literal["auto", "all"], long: float, width: int) -> in
 
 
 def having(wanted: Mapping[str, Sequence[str]]) -> Filter:
-    """Return the filter for traces with one of these values in each column; `tag`, `metadata.<key>` are columns too."""
+    """Return the filter for traces with one of these values in each column.
+
+    `tag`, `metadata.<key>` and `label:<evaluator>` are columns, too.
+    """
     metadata = {name.removeprefix(METADATA): values for name, values in wanted.items() if name.startswith(METADATA)}
     columns = {name: values for name, values in wanted.items() if values and not name.startswith(METADATA)}
     return every((*(_among(name, values) for name, values in columns.items()), _with_metadata(metadata)))
@@ -144,6 +150,10 @@ def having_group(group: Mapping[str, GroupValue]) -> Filter:
 def _among(column: str, values: Sequence[str]) -> Filter:
     if column == "label":
         return labelled(values)
+    if column.startswith(LABEL):
+        name = column.removeprefix(LABEL)
+        parameter = f"f_label_{hashlib.md5(name.encode()).hexdigest()[:8]}"
+        return Filter(is_labelled(name, f"${parameter}"), {parameter: list(values)}, labels=(name,))
     if column == "tag":
         return Filter("list_has_any(tags, $f_tag::VARCHAR[])", {"f_tag": list(values)})
     sql = f"list_contains($f_{column}::VARCHAR[], {column}::VARCHAR)"
@@ -189,7 +199,7 @@ def meeting(where: str | None) -> Filter:
     """Return the filter of a condition that a user wrote in SQL; raises Invalid."""
     if not where:
         return Filter()
-    return Filter(holds(condition(where)), tests="environment" in where, written=True)
+    return Filter(holding(where), tests="environment" in where, written=True, labels=members_in(where, "label"))
 
 
 def columns_of(names: Iterable[str]) -> tuple[str, ...]:

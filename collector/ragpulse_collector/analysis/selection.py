@@ -11,6 +11,8 @@ from typing import Any, Final
 from ragpulse_collector import zones
 from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.labels import PREFIX as LABEL
+from ragpulse_collector.store.queries.labels import label_column
 from ragpulse_collector.store.queries.traces import Filter, Grouping, grouping_of, metadata_column
 from ragpulse_collector.zones import DAY_S, DAYS, aligned, days_of, following
 
@@ -189,7 +191,9 @@ def dimension(name: str) -> str:
     """Return the SQL column of a dimension; raises Invalid with the possible ones."""
     if name.startswith(METADATA) and name != METADATA:
         return metadata_column(name.removeprefix(METADATA))
+    if name.startswith((LABEL, "label.")) and len(name) > len(LABEL):
+        return label_column(name[len(LABEL) :])
     if name not in (*DIMENSIONS, *SEVERAL):
-        possible = (*DIMENSIONS, *SEVERAL, "metadata.<key>")
+        possible = (*DIMENSIONS, *SEVERAL, "metadata.<key>", "label:<evaluator>")
         raise Invalid(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

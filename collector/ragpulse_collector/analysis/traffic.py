@@ -26,6 +26,8 @@ from ragpulse_collector.store.estimates import (
     quantiles,
 )
 from ragpulse_collector.store.protocol import Parameters
+from ragpulse_collector.store.queries.failures import FAILURE, KINDS
+from ragpulse_collector.store.queries.labels import label_column
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, requests_since, version_starts, versions_in, with_columns
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
@@ -43,6 +45,8 @@ class Traffic:
     """The column that it reads; every total has a share of unknown values."""
     each: str | None = None
     """A mean: its SQL for a request, null if the request does not count."""
+    labels: tuple[str, ...] = ()
+    """The labels that it reads, as columns."""
     quantile: tuple[str, float] | None = None
     """A percentile: its column and share; the SQL is right where no upstream sampler dropped requests."""
 
@@ -64,6 +68,13 @@ def _share_of_topic(name: str) -> Traffic:
     """Return the share of the questions that are about a topic, of those whose topic is known."""
     each = f"CASE WHEN topic IS NOT NULL THEN (topic = {literal(name)})::INTEGER END"
     return Traffic(None, "share", of="topic", each=each)
+
+
+def _share_of_failures(kind: str) -> Traffic:
+    """Return the share of the requests that fail in a way."""
+    column = label_column(FAILURE)
+    each = f"({column} IS NOT DISTINCT FROM {literal(kind)})::INTEGER"
+    return Traffic(None, "share", each=each, labels=(column,))
 
 
 def _counted(condition: str) -> str:
@@ -97,13 +108,14 @@ NAMES: dict[str, Traffic] = {
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
 
-TOPIC_SHARE = "topic_share"
+TOPIC_SHARE, FAILURE_SHARE = "topic_share", "failure_share"
+_SHARES_OF = {TOPIC_SHARE: _share_of_topic, FAILURE_SHARE: _share_of_failures}
 
 
 def traffic_of(metric: str) -> Traffic | None:
-    """Return a metric of the traffic, one of NAMES or `topic_share:NAME`; None for one of an evaluator."""
+    """Return a metric of the traffic, one of NAMES, `topic_share:NAME` or `failure_share:KIND`; else None."""
     family, colon, name = metric.partition(":")
-    return _share_of_topic(name) if colon and family == TOPIC_SHARE else NAMES.get(metric)
+    return _SHARES_OF[family](name) if colon and family in _SHARES_OF else NAMES.get(metric)
 
 
 def known_traffic(metric: str) -> Traffic:
@@ -113,7 +125,7 @@ def known_traffic(metric: str) -> Traffic:
     return found
 
 
-_FAMILIES = (*MEASURES, "coverage", TOPIC_SHARE)
+_FAMILIES = (*MEASURES, "coverage", *_SHARES_OF)
 
 
 def check_metric(
@@ -127,7 +139,10 @@ def check_metric(
         possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise Invalid(f"no metric {metric!r}{hint}")
-    if family != TOPIC_SHARE:
+    if family == FAILURE_SHARE:
+        if evaluator not in KINDS:
+            raise Invalid(f"no kind of failure {evaluator!r}{nearest(evaluator, KINDS) or ': ' + ', '.join(KINDS)}")
+    elif family != TOPIC_SHARE:
         check_evaluator(measured(family, evaluator), names, stored_names)
     elif stored_names and metric not in (known := stored_names()):
         raise Invalid(f"no topic {evaluator!r}{nearest(metric, known) or ': see `ragpulse topics`'}")
@@ -192,7 +207,9 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     known = (_counted(f"{name} IS NOT NULL") for name in lacking)
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
-    source = f"{with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    source = (
+        f"{with_columns('traces', groups, filters)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    )
     rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
@@ -291,9 +308,10 @@ def means(
     store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]
 ) -> dict[Place, ClusteredMean]:
     """Return the mean of a metric with `each` by bucket and group."""
+    known = known_traffic(metric)
     source = (
-        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {known_traffic(metric).each} AS y"
-        f" FROM {with_columns('traces', groups)}"
+        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {known.each} AS y"
+        f" FROM {with_columns('traces', (*groups, *known.labels), filters)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
     )
     return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}).items())
@@ -329,8 +347,8 @@ def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, .
     users = (
         f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n,"
         " count(*) FILTER (error) AS k"
-        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
-        " GROUP BY ALL"
+        f" FROM {with_columns('traces', groups, filters)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL"
     )
     whole_users = (
         f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"

@@ -27,7 +27,7 @@ from ragpulse_collector.api.params import (
     EvaluatorName,
     LocalZone,
     Many,
-    Metadata,
+    Members,
     Params,
     Step,
     Time,
@@ -88,7 +88,12 @@ class Filters(Range):
     topic: Many = Field([], description="Name of a topic, or `other`.")
     label: Many = Field([], description="Traces with a score that has one of these labels; with `evaluator` its label.")
     tag: Many = Field([], description="Traces that have one of these tags.")
-    metadata: Metadata = Field(
+    labels: Members = Field(
+        {},
+        description="Labels of evaluators with their values; in a query string also `label.language=de`.",
+        examples=[{"language": ["de"]}],
+    )
+    metadata: Members = Field(
         {},
         description="Keys of the metadata with their values; in a query string also `metadata.tenant=acme`.",
         examples=[{"tenant": ["acme"]}],
@@ -136,9 +141,10 @@ class Filters(Range):
         """Return all filters, that of the caller's key among them; raises Invalid."""
         columns = (name for name in DIMENSIONS if name not in ("error", *self.OWN))
         wanted = {name: getattr(self, name) for name in (*columns, "tag")}
-        metadata = {f"metadata.{key}": values for key, values in self.metadata.items()}
+        members = {f"metadata.{key}": values for key, values in self.metadata.items()}
+        members |= {f"label:{name}": values for name, values in self.labels.items()}
         return every((
-            self.bound(), having(wanted | metadata), in_error(self.error),
+            self.bound(), having(wanted | members), in_error(self.error),
             labelled(self.label, getattr(self, "evaluator", None)), in_dataset(self.dataset), with_words(self.q),
             meeting(self.where), Filter(roots=self.roots),
         ))  # fmt: skip

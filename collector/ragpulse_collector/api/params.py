@@ -40,7 +40,8 @@ Values = Mapping[str, Any]
 """Parameters by name, as a request has them."""
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
-_METADATA = "metadata."
+_MEMBERS = {"metadata.": "metadata", "label.": "labels", "label:": "labels"}
+"""How members of a parameter may be written."""
 Kind = Literal["metric", "evaluator"]
 
 
@@ -83,7 +84,8 @@ class Params(BaseModel):
     @classmethod
     def parse(cls, values: Values, caller: Caller | None = None) -> Self:
         """Return the typed parameters; null and empty text count as absent. Raises Invalid."""
-        values = _with_metadata(values, cls.names())
+        for prefix, parameter in _MEMBERS.items():
+            values = _with_members(values, cls.names(), prefix, parameter)
         _refuse_unknown(cls, values)
         try:
             params = cls.model_validate({name: value for name, value in values.items() if value not in (None, "")})
@@ -153,15 +155,15 @@ def model_of(name: str, parameters: Iterable[tuple[str, Any, Any]]) -> type[Para
     return model
 
 
-def _with_metadata(values: Values, names: Sequence[str]) -> Values:
+def _with_members(values: Values, names: Sequence[str], prefix: str, parameter: str) -> Values:
     """Put `metadata.tenant` into `metadata`, for models that have it."""
-    members = {name: value for name, value in values.items() if name.startswith(_METADATA) and value not in (None, "")}
-    if not members or "metadata" not in names:
+    members = {name: value for name, value in values.items() if name.startswith(prefix) and value not in (None, "")}
+    if not members or parameter not in names:
         return values
-    metadata = _json(values.get("metadata") or {})
-    if isinstance(metadata, dict):
-        metadata = metadata | {name.removeprefix(_METADATA): value for name, value in members.items()}
-    return {name: value for name, value in values.items() if not name.startswith(_METADATA)} | {"metadata": metadata}
+    whole = _json(values.get(parameter) or {})
+    if isinstance(whole, dict):
+        whole = whole | {name.removeprefix(prefix): value for name, value in members.items()}
+    return {name: value for name, value in values.items() if not name.startswith(prefix)} | {parameter: whole}
 
 
 def _refuse_unknown(model: type[Params], values: Values) -> None:
@@ -303,8 +305,8 @@ SpanId = Annotated[int, BeforeValidator(_span_id), _schema("16 hex digits.", pat
 SpanChoice = Annotated[str, BeforeValidator(_span_choice), _schema("`brief`, or the id of one span.")]
 JsonList = BeforeValidator(_json)
 """Also accepts a list as JSON text, as a query string has to write it."""
-Metadata = Annotated[dict[str, Many], BeforeValidator(_json)]
-"""Keys of the metadata with their values."""
+Members = Annotated[dict[str, Many], BeforeValidator(_json)]
+"""Keys of the metadata, or names of labels, with their values."""
 Count = Annotated[int, Field(ge=1)]
 MAX_TEXT = 10_000
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]

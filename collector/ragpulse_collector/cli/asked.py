@@ -15,6 +15,8 @@ from ragpulse_collector.refusals import Invalid, Refusal
 
 _TYPES = {"integer": "INTEGER", "number": "FLOAT"}
 _IGNORED = "Ignored: "
+_MEMBERS = {"metadata": "metadata.", "labels": "label."}
+"""Parameters whose members are options `KEY=VALUE`."""
 
 
 class OperationCall(NamedTuple):
@@ -144,7 +146,7 @@ def _option(signature: Signature, name: str, preset: Any) -> Callable[[Callable[
         preset = signature.back
     default = schema.get("default") if preset is None else preset
     choices = f"[{'|'.join(schema['enum'])}]" if "enum" in schema else _TYPES.get(schema.get("type", ""), "TEXT")
-    metavar = {"from": "AGE", "metadata": "KEY=VALUE"}.get(name, choices)
+    metavar = {"from": "AGE", **dict.fromkeys(_MEMBERS, "KEY=VALUE")}.get(name, choices)
     short = ("-e",) if name == "evaluator" else ()
     defaults = [str(default)] if default not in (None, [], {}) else None
     return option(*short, long, name, multiple=True, default=defaults, metavar=metavar, **settings)
@@ -157,11 +159,12 @@ def _one(values: Any) -> Any:
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that the options give."""
-    values = {name: _one(value) for name, value in options.items() if name not in ("from", "metadata")}
-    for pair in options.get("metadata", ()):
-        key, stated, value = pair.partition("=")
-        if stated:
-            values.setdefault(f"metadata.{key}", []).append(value)
-        else:
-            values["metadata"] = pair  # for the operation to refuse
+    values = {name: _one(value) for name, value in options.items() if name not in ("from", *_MEMBERS)}
+    for name, prefix in _MEMBERS.items():
+        for pair in options.get(name, ()):
+            key, stated, value = pair.partition("=")
+            if stated:
+                values.setdefault(f"{prefix}{key}", []).append(value)
+            else:
+                values[name] = pair  # for the operation to refuse
     return values

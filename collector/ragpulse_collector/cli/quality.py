@@ -183,8 +183,8 @@ _FLIPS = {"question": "query", "a": "a", "b": "b", "trace": "trace_id"}
 def compare(answer: Json, asked: OperationCall) -> None:
     """Compare two sides: difference, interval, test, worst flips.
 
-    A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or
-    metadata.KEY:....
+    A and B are NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:...,
+    metadata.KEY:... or label.NAME:....
     """
     sides = {called(answer[side]["name"]): answer[side] for side in ("a", "b")}
     rows = [(name, interval(side)) for name, side in {**sides, "difference b - a": answer["difference"]}.items()]

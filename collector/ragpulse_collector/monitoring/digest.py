@@ -16,6 +16,7 @@ from pydantic import Field
 from ragpulse_collector.analysis.attribution import FailureCell, Roles, failure_attribution
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.exemplars import exemplars
+from ragpulse_collector.analysis.failures import FailureShare, what_went_wrong
 from ragpulse_collector.analysis.figures import Condition, readings
 from ragpulse_collector.analysis.gaps import gaps
 from ragpulse_collector.analysis.overview import Headline, RangeSummary, TrafficSummary, overview, traffic_alone
@@ -100,6 +101,8 @@ class Digest:
     """Where answers failed in this range and in the one before; empty where quality did not surely fall."""
     failures_by: Roles | None = None
     """The evaluators that tell where: without one of the contexts, retrieval is unknown."""
+    went_wrong: Sequence[FailureShare] = ()
+    """The share of requests of each kind of failure, the largest first."""
     moved: Sequence[Moved] = ()
     """What surely moved in traffic, cost, errors, refusals and empty answers."""
     silence: Silence | None
@@ -153,6 +156,7 @@ class Digests:
             targets=self._targets(query).targets,
             failures=[cell for one in attributed for cell in one.cells],
             failures_by=attributed[0].evaluators if attributed else None,
+            went_wrong=what_went_wrong(snapshot.store, whole).failures,
             moved=_moved(snapshot.store, whole, earlier),
             silence=_silence(snapshot.store, query),
             worst=_worst(snapshot.store, whole, lead),
@@ -279,7 +283,7 @@ def lines(week: Digest) -> list[str]:
         for text in _moves(week)
         if not any(text[: text.index(" ")] == one[: text.index(" ")] for one in statements)
     ]
-    facts = [*statements, *moves, *_failures(week), *_silent(week), *_asked(week)]
+    facts = [*statements, *moves, *_failures(week), *_silent(week), *_asked(week), *_went_wrong(week)]
     facts += _measured(week)
     told = [_figures(week), *([" ".join(facts)] if is_quiet(week) else facts)]
     return [_of_weeks(line) for line in told]
@@ -314,6 +318,16 @@ def _beside(now: str, before: str) -> str:
 def _leading(week: Digest) -> Headline | None:
     rows = sorted(week.overview.quality, key=lambda row: row.evaluator != week.overview.lead)
     return next(iter(rows), None)
+
+
+def _went_wrong(week: Digest) -> Iterator[str]:
+    """`What went wrong: 8 % had no context (before 2 %), 5 % are not supported (before 5 %).`; not of a quiet week."""
+    shares = [
+        f"{percent(one.value)} {one.words}{f' (before {percent(one.previous.value)})' if one.previous else ''}"
+        for one in week.went_wrong[:_WORST]
+    ]
+    if shares and not is_quiet(week):
+        yield f"What went wrong: {', '.join(shares)}."
 
 
 def _failures(week: Digest) -> Iterator[str]:

@@ -20,6 +20,7 @@ from ragpulse_collector.analysis.exemplars import ExemplarTraces
 from ragpulse_collector.analysis.exemplars import exemplars as traces_behind
 from ragpulse_collector.analysis.explain import Box, Explanation
 from ragpulse_collector.analysis.explain import explain as differences
+from ragpulse_collector.analysis.failures import Failures, what_went_wrong
 from ragpulse_collector.analysis.gaps import ContentGaps
 from ragpulse_collector.analysis.gaps import gaps as failing_groups
 from ragpulse_collector.analysis.limits import Limit, Measure
@@ -38,7 +39,7 @@ from ragpulse_collector.analysis.why.documents import documents as rated
 from ragpulse_collector.api.models import HOUR_S, Buckets, Filters, Last90Days, LastWeek
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Count, Duration, EvaluatorName, MetricName, Names, Time
-from ragpulse_collector.interface import Tool
+from ragpulse_collector.interface import Command, Tool
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.settings.lead import Lead
 from ragpulse_collector.store import Store
@@ -64,7 +65,7 @@ def metrics(
         MetricName | list[MetricName],
         "A metric, or several: requests, errors, latency_p95, cost_usd, quality:groundedness, ...",
     ],
-    group_by: Annotated[Names, "service, release, prompt_version, model, tag, metadata.KEY, ..."] = [],
+    group_by: Annotated[Names, "service, release, prompt_version, model, tag, metadata.KEY, label:EVALUATOR, ..."] = [],
     corrected: Annotated[bool, "Correct quality by people's labels."] = False,
     assisted_by: Annotated[str | None, "Ignored: a judge has its own interval."] = None,
     max_age: MaxAge = None,
@@ -158,11 +159,11 @@ def compare(
     evaluator: Annotated[EvaluatorName | None, "What to compare by; default: all that both sides have."] = None,
     a: Annotated[
         EvaluatorName,
-        "NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:... or"
-        " metadata.KEY:....",
+        "NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., release:..., tag:...,"
+        " metadata.KEY:... or label.NAME:....",
     ],
     b: Annotated[EvaluatorName, "The other side."],
-    by: Annotated[str | None, "Also within each value of this column, as in metadata.tenant."] = None,
+    by: Annotated[str | None, "Also within each value of this column, as in metadata.tenant or label:language."] = None,
 ) -> Comparison:
     """Two sides: difference with interval, test, verdict on b, and the worst flips."""
     return compared(*choice.asked(store, clock()), a, b, evaluator=evaluator, by=by, lead=lead())
@@ -220,6 +221,19 @@ def gaps(
 ) -> ContentGaps:
     """Groups of questions that fail: content to write, and documents that nobody retrieves or that compete."""
     return failing_groups(*choice.asked(store, clock()), evaluator or lead(), settings.topics.least_users)
+
+
+_FAILURES = {"kind": "kind", "share": "value", "lo": "lo", "hi": "hi", "n": "n", "such requests": "words"}
+
+
+@operation(
+    "GET failures",
+    command=Command("failures", columns={"failures": _FAILURES}),
+    tool="failures",
+)
+def failures(store: Store, clock: Clock, /, choice: LastWeek, group_by: Names = []) -> Failures:
+    """What went wrong: the share of requests of each kind of failure, with its interval."""
+    return what_went_wrong(*choice.asked(store, clock(), group_by))
 
 
 @operation("GET blame")

@@ -24,7 +24,9 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.queries.deciding import KNOWN_RULES
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, add_rule, latest_score, stored_rules
-from ragpulse_collector.store.sql.where import condition, holds, identifier, scores_in
+from ragpulse_collector.store.queries.failures import FAILURE
+from ragpulse_collector.store.queries.labels import STORED, label_at
+from ragpulse_collector.store.sql.where import condition, holds, identifier, members_in
 
 _DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
 """Newer keys with their default, which is not written: the policy of older rules stays the same."""
@@ -34,9 +36,10 @@ class Rule(RuleSettings):
     """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
 
     A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Conditions of
-    strata may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): these hold once all
-    the scores are stored. Raises Invalid for a rate outside 0..1, no evaluators, or a `where` that is not one SQL
-    boolean over the columns of `traces` (and, in strata, over the scores of other evaluators).
+    strata may also name scores and labels of evaluators that run on everything (`score.groundedness < 0.5`,
+    `label.language = 'de'`): these hold once all of them are stored. Raises Invalid for a rate outside 0..1, no
+    evaluators, or a `where` that is not one SQL boolean over the columns of `traces` (and, in strata, over the results
+    of other evaluators).
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -68,20 +71,31 @@ class Rule(RuleSettings):
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
         if self.where is not None:
-            if scores_in(self.where):
-                raise Invalid(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+            if _evaluators_in(self.where):
+                reason = "scores and labels belong into strata, so that all keep the rule's rate"
+                raise Invalid(f"where {self.where!r}: {reason}")
             condition(self.where)
+        if FAILURE in self.labels:
+            raise Invalid(f"rule {self.name!r}: label.failure is told when it is read; name what it is told by")
         for stratum in self.strata:
-            condition(stratum.where, scores_in(stratum.where))
+            condition(stratum.where, members_in(stratum.where, "score"))
         circular = set(self.scores).intersection(self.evaluators)
         if circular:
-            raise Invalid(f"rule {self.name!r}: score.{min(circular)} is not there before {min(circular)} is drawn")
+            raise Invalid(
+                f"rule {self.name!r}: a score or label of {min(circular)} is not there before {min(circular)} is drawn"
+            )
         return self
 
     @cached_property
     def scores(self) -> tuple[str, ...]:
-        """The evaluators whose scores the strata name; each has to run on everything."""
-        return tuple(sorted({name for stratum in self.strata for name in scores_in(stratum.where)}))
+        """The evaluators whose scores or labels the strata name; each has to run on everything."""
+        return tuple(sorted({name for stratum in self.strata for name in _evaluators_in(stratum.where)}))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that conditions name."""
+        texts = [text for text in (self.where, *(stratum.where for stratum in self.strata)) if text]
+        return tuple(sorted({name for text in texts for name in members_in(text, "label")}))
 
     @cached_property
     def policy(self) -> str:
@@ -96,15 +110,15 @@ class Rule(RuleSettings):
 
     def pi_sql(self) -> str:
         """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
-        if not self.scores:
-            return self.chance_sql()
-        stored = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
-        return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
+        scores = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
+        labels = ", ".join(f"{literal(name)}: {label_at(name)}" for name in self.labels)
+        stored = ", ".join(f"{{{of}}} AS {name}" for name, of in (("score", scores), ("label", labels)) if of)
+        return f"(SELECT {self.chance_sql()} FROM (SELECT {stored}))" if stored else self.chance_sql()
 
     def chance_sql(self) -> str:
         """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold.
 
-        Where the rule names scores the row has them as fields of a column `score`.
+        Where the rule names scores or labels the row has them as fields of the columns `score` and `label`.
         """
         rates = [repr(float(self.rate)), *map(_rate_sql, self.strata)]
         highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
@@ -147,10 +161,17 @@ def of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
 
 def _rate_sql(stratum: Stratum) -> str:
     """Return SQL for the rate of a stratum at a row of facts, 0 where its condition does not hold."""
-    scores = scores_in(stratum.where)
+    scores, labels = (members_in(stratum.where, of) for of in ("score", "label"))
     stored = [f"score.{identifier(name)} IS NOT NULL" for name in scores]
+    stored += [f"label.{identifier(name)} IS NOT NULL" for name in labels]
     met = " AND ".join([*stored, holds(condition(stratum.where, scores))])
     return f"CASE WHEN {met} THEN {stratum.rate!r} ELSE 0.0 END"
+
+
+def _evaluators_in(condition: str) -> list[str]:
+    """Return the evaluators whose scores or labels a condition names."""
+    labels = (name for name in members_in(condition, "label") if name not in STORED)
+    return [*members_in(condition, "score"), *labels]
 
 
 def _first_message(error: ValidationError) -> str:
@@ -280,7 +301,7 @@ class Rules:
 
 
 def scored_evaluators(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """The evaluators whose scores the rules name."""
+    """The evaluators whose scores or labels the rules name."""
     return tuple(sorted({name for rule in rules for name in rule.scores}))
 
 
@@ -319,6 +340,9 @@ def _chance_sql(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, 
     best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
     names = ", ".join(literal(name) for name in evaluators)
     rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
+    if labels := {name for rule in rules for name in rule.labels}:
+        fields = (f"{literal(name)}: {STORED.get(name) or f'given.{identifier(name)}'}" for name in sorted(labels))
+        rows = f"(SELECT *, {{{', '.join(fields)}}} AS label FROM {rows})"
     return f"""
         SELECT trace_uuid, revision, upstream_pi, environment, [{names}] AS evaluators,
                {_of_best(chances, best, [rule.name for rule in rules])} AS rule,

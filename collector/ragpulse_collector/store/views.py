@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragpulse_collector.store.estimates import CLUSTER, ESTIMATED, IDENTIFIED, MACROS, WEIGHT, hajek
@@ -58,18 +58,24 @@ FACT_COLUMNS = (
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
-DECIDED = f"""
+_DECIDED = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
-           {hex_span("unit_span_id")} AS unit_span_id, true AS decided
-    FROM raw.trace_facts WHERE latest"""
+           {hex_span("unit_span_id")} AS unit_span_id, true AS decided"""
+DECIDED = f"{_DECIDED} FROM raw.trace_facts WHERE latest"
 """The traces that the sampler has decided; ends in its conditions."""
 _SHOWN = f"SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id, {hex_span('unit_span_id')} AS unit_span_id) FROM"
 UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
 """The undecided traces that begin at `$since` or later."""
 
 # The CTE is inside its branch: around the union it would prevent that the scan of the facts uses conditions on time.
-_TRACES = f"""{DECIDED}
-    UNION ALL BY NAME {_SHOWN} ({undecided("TIMESTAMP '1970-01-01'")})"""
+_UNDECIDED = f"""UNION ALL BY NAME {_SHOWN} ({undecided("TIMESTAMP '1970-01-01'")})"""
+_TRACES = f"{DECIDED} {_UNDECIDED}"
+
+
+def traces_of(facts: str, more: Iterable[str]) -> str:
+    """Return the view `traces` over other rows of facts, with more columns of theirs."""
+    return f"{''.join((_DECIDED, *(f', {column}' for column in more)))} FROM {facts} WHERE latest {_UNDECIDED}"
+
 
 SOURCE_KEYS = (
     "source", "url", "file_name", "filename", "file_path", "path", "uri", "link", "x-amz-bedrock-kb-source-uri",

@@ -26,7 +26,7 @@ _UNITS = {
     "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
     "acceptance": "share", "other_share": "share",
 }  # fmt: skip
-_SHARES_OF = frozenset({"coverage", "pass_rate", "fail_rate", "unclear_rate", "topic_share"})
+_SHARES_OF = frozenset({"coverage", "pass_rate", "fail_rate", "unclear_rate", "topic_share", "failure_share"})
 """Families of metrics that are shares, each of an evaluator or a topic."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
@@ -222,7 +222,8 @@ def metric_name(metric: Any) -> str:
     if colon and family == "feedback":
         return f"{of.replace('_', ' ')} (people)"
     if colon and family in _SHARES_OF:
-        return f"{family.replace('_', ' ')} of {of if family == 'topic_share' else metric_name(of)}"
+        plain = {"topic_share": of, "failure_share": of.replace("_", " ")}
+        return f"{family.replace('_', ' ')} of {plain.get(family) or metric_name(of)}"
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
@@ -239,7 +240,7 @@ def title(text: Any) -> str:
 
 def dimension(name: Any) -> str:
     """A filter or group in words: `prompt_version` → prompt version."""
-    return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
+    return _DIMENSIONS.get(str(name)) or re.sub(r"\Alabel[.:]", "label ", str(name)).replace("_", " ")
 
 
 def sentence(text: Any) -> str:

@@ -16,7 +16,7 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store.queries.datasets import Item
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.formats import urlencode
-from ragpulse_dashboards.site import FILTERS, METADATA, Site, link, read_form, see_other, segment
+from ragpulse_dashboards.site import FILTERS, MEMBERS, Site, link, read_form, see_other, segment
 
 __all__ = ["routes"]
 
@@ -92,7 +92,7 @@ async def fill(site: Site, request: Request) -> Response:
     form = await read_form(request)
     name = segment(form.get("dataset_name", "").strip())
     selected = [] if form.get("all") else form.getlist("trace_id")
-    filters = {key: form[key] for key in form if (key in SELECTION or key.startswith(METADATA)) and form[key]}
+    filters = {key: form[key] for key in form if (key in SELECTION or key.startswith(MEMBERS)) and form[key]}
     filled: DatasetFilled = await site.api(f"POST datasets/{name}", {"trace_ids": selected} if selected else filters)
     said = {"asked": filled.asked, "added": filled.added, "new": filled.new, "more": "true" if filled.more else ""}
     return see_other(link(f"/datasets/{urlencode(name)}", said))

@@ -1,4 +1,7 @@
-"""`/figures`: one chart; `/exemplars`: the traces behind a point of it; `/worst`: the worst answers since a change."""
+"""`/figures`: one chart; `/exemplars`: the traces behind a point of it; `/worst`: the worst answers since a change.
+
+`/failures`: what went wrong.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.exemplars import ExemplarTraces
 from ragpulse_collector.analysis.explain import Explanation
+from ragpulse_collector.analysis.failures import Failures
 from ragpulse_collector.operations.trace import TraceParts
 from ragpulse_collector.operations.traces import TracePage
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace
@@ -35,6 +39,7 @@ def routes(site: Site) -> list[BaseRoute]:
         site.page("/figures/rows", rows, reads=_CHART),
         site.page("/exemplars", exemplars, reads=("metric", "step", "t")),
         site.page("/worst", worst, reads=("evaluator", "since")),
+        site.page("/failures", failures),
     ]
 
 
@@ -86,6 +91,13 @@ def _all_url(view: View, point: Mapping[str, str]) -> str:
     error = {"error": "true"} if family == "error_rate" else {}
     end = iso(start + timedelta(seconds=int(point["step"])))
     return view.url("/traces", from_=iso(start), to=end, group_by=None, back=None, **order, **error)
+
+
+async def failures(site: Site, request: Request) -> Response:
+    """Show the share of each kind of failure."""
+    view = read_view(request)
+    answer: Failures = await site.api("GET failures", view.params())
+    return site.render(request, "failures.html", {"view": view, "failures": answer.failures, "lead": answer.lead})
 
 
 async def worst(site: Site, request: Request) -> Response:

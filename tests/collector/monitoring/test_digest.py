@@ -142,15 +142,17 @@ ROWS: list[tuple[Callable[[Units], None], list[str]]] = [
     (worse, [HEAD + BEFORE.format("0.74 (0.69-0.79)"),
              "Groundedness fell 0.96 → 0.45 at Nov 20 08:00 UTC, when prompt qa v2 began.",
              "Whether retrieval fails is not measured. Generation fails for 26 % of answers (before 5.4 %).",
-             ALL]),
+             "What went wrong: 26 % are not supported (before 5.4 %).", ALL]),
     (outage, [HEAD + "264 answers, before 336; groundedness 0.93 (0.89-0.96), before 0.95 (0.91-0.97);"
               " $2.64, before $3.36",
               "Groundedness: no change above 0.07 against the week before.",
-              "No request from Nov 17 14:00 to Nov 19 02:00 UTC; a week before there were 72.", ALL]),
+              "No request from Nov 17 14:00 to Nov 19 02:00 UTC; a week before there were 72.",
+              "What went wrong: 6.8 % are not supported (before 5.4 %).", ALL]),
     (down, [HEAD + "0 answers, before 336", "No answer in this week.",
             "No request from Nov 16 08:00 to Nov 23 08:00 UTC; a week before there were 336."]),
     (failing, [HEAD + BEFORE.format("0.95 (0.91-0.97)"), "100 % of requests fail.",
-               "Error rate rose 0 % → 100 % against the week before.", ALL]),
+               "Error rate rose 0 % → 100 % against the week before.",
+               "What went wrong: 100 % failed with an error (before 0 %).", ALL]),
     (judge_down, [HEAD + "376 answers, before 336; groundedness 0.95 (0.91-0.97), before 0.95 (0.91-0.97);"
                   " $3.76, before $3.36",
                   UNCHANGED + "Not measured: faithfulness of 40 of 40 answers"

@@ -51,14 +51,24 @@ def score(kit: Any, store: Any, values: dict[int, float], evaluator: str = "grou
 LATEST = "SELECT pi, sampled, revision FROM decisions WHERE latest AND evaluator = 'faithfulness' ORDER BY trace_id"
 
 
-def test_a_doubtful_score_moves_the_unit_to_its_stratum(kit: Any, rows: Any) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [
+        "score.groundedness < 0.5",
+        "label.groundedness = 'bad'",
+        "label.groundedness = 'bad' AND score.groundedness < 0.5",
+    ],
+)
+def test_a_doubtful_score_moves_the_unit_to_its_stratum(kit: Any, rows: Any, where: str) -> None:
     """Decided at the base rate first, once more with the same u when the score is there, and never a third time."""
     store = kit.store()
-    sampler = Sampler(store, lambda: RULES)
+    rules = (CHECK, JUDGE.changed(strata=(Stratum(where=where, rate=1.0),)))
+    sampler = Sampler(store, lambda: rules)
     send(kit, store, 2)
     assert sampler.decide(kit.later(3)) == 2
     assert [row[0] for row in rows(store, LATEST)] == [0.1, 0.1]
-    score(kit, store, {1: 0.2, 2: 0.9})
+    score(kit, store, {1: 0.2}, label="bad")
+    score(kit, store, {2: 0.9}, label="good")
     assert [sampler.decide(kit.later(2)), sampler.decide(kit.later(2))] == [1, 0]
     assert [(pi, revision) for pi, _, revision in rows(store, LATEST)] == [(1.0, 1), (0.1, 0)]
     assert rows(store, "SELECT count(DISTINCT u) FROM decisions WHERE trace_id = ?", trace_of(1)) == [(1,)]

@@ -178,7 +178,8 @@ def read_lines(
     since = max(reach.first, min(requests_since(store) or first_span(store) or reach.last, reach.last))
     reach = replace(reach, first=aligned(since + timedelta(seconds=rhythm.cell_s - 1e-6), rhythm.cell_s, reach.zone))
     source = (
-        f"SELECT *, {reach.bucket('start_time')} AS t, {KEPT} AS pi, {added} AS y FROM {with_columns('traces', groups)}"
+        f"SELECT *, {reach.bucket('start_time')} AS t, {KEPT} AS pi, {added} AS y"
+        f" FROM {with_columns('traces', groups, filters)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
     ) if reach.first < reach.last else ""  # fmt: skip
     found = by_user(store, source, ("t", *groups), {**reach.parameters, **filters.parameters}) if source else {}

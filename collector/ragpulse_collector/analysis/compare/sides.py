@@ -202,14 +202,14 @@ def side_of(store: Store, text: str) -> Side:
         return Side(text, judge=value)
     if colon and kind in DIMENSIONS:
         return Side(text, column=DIMENSIONS[kind], value=value)
-    if colon and (kind in SEVERAL or kind.startswith("metadata.")):
+    if colon and (kind in SEVERAL or kind.startswith(("metadata.", "label."))):
         return Side(text, column=columns_of([kind])[0], value=value)
     name, at_sign, version = text.partition("@")
     if not at_sign or not name or not version:
         slip = nearest(kind, (*DIMENSIONS, "judge", "run", "tag")) if colon else ""
         raise Invalid(
             f"{text!r}: write NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., "
-            f"release:..., tag:... or metadata.KEY:...{slip}"
+            f"release:..., tag:..., metadata.KEY:... or label.NAME:...{slip}"
         )
     return Side(text, evaluator=name, version=version)
 
@@ -340,7 +340,7 @@ def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) 
     """Return one side's mean of a column, clustered by user, in all and by stratum."""
     source = (
         f"SELECT *, '{WHOLE}' AS whole, {f'{by}::VARCHAR' if by else 'NULL'} AS stratum, {KEPT} AS pi, {column} AS y"
-        f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
+        f" FROM {with_columns('traces', filter(None, (by, side[0])), query.filters)}"
         f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
         f" AND abs(y) < {_LARGEST}"
     )

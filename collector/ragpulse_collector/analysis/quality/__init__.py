@@ -14,6 +14,7 @@ from ragpulse_collector.analysis.quality.buckets import (
     Missing,
     changed_version,
     current,
+    markers_at,
     version_markers,
     wording_change,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "current",
     "estimates",
     "estimates_and_whole",
+    "markers_at",
     "version_markers",
     "wording_change",
 ]
@@ -236,7 +238,7 @@ def _missing(
     """Return the selected units without a verdict, by evaluator, bucket and group."""
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
-        " count(*) FILTER (NOT d.sampled), count(*) FILTER (d.sampled), sum(1 / d.pi)"
+        " count(*) FILTER (NOT d.sampled), count(*) FILTER (d.sampled), sum(1 / least(d.pi, t.upstream_pi))"
         f" FROM ({without_verdict(evaluator)}) d"
         f" JOIN ({facts_of(filters, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units with u above pi: they were never selected. A cap drops selected units.

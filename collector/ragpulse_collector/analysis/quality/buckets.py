@@ -21,6 +21,7 @@ __all__ = [
     "Missing",
     "changed_version",
     "current",
+    "markers_at",
     "version_markers",
     "wording_change",
 ]
@@ -351,6 +352,11 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[Marker]:
         if bucket.first is not None:
             version_and_judge = bucket.series
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
+    return markers_at(evaluator, starts)
+
+
+def markers_at(evaluator: str, starts: Mapping[tuple[str | None, str | None], datetime]) -> list[Marker]:
+    """Return the starts of versions and judges as markers, without the first."""
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [
         Marker(

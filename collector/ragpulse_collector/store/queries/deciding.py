@@ -223,7 +223,7 @@ RETIRE_SESSIONS = """
 
 
 def scores_seen(names: Sequence[str]) -> str:
-    """Return the statement that looks up the scores of the first unit of each trace in `fact`.
+    """Return the statement that looks up scores, and labels (`given`), of the first unit of each trace in `fact`.
 
     A score counts only if its evaluator runs on all units: the existence of a sampled score would depend on u.
     """
@@ -232,9 +232,12 @@ def scores_seen(names: Sequence[str]) -> str:
         f" FILTER (s.evaluator = {literal(name)})"
         for name in names
     )
+    labels = ", ".join(
+        f"{literal(name)}: arg_max(s.label, s.created_at) FILTER (s.evaluator = {literal(name)})" for name in names
+    )
     return f"""
         CREATE OR REPLACE TEMP TABLE seen AS
-        SELECT s.trace_id AS trace_uuid, {{{fields}}} AS score
+        SELECT s.trace_id AS trace_uuid, {{{fields}}} AS score, {{{labels}}} AS given
         FROM raw.scores s JOIN fact f ON f.trace_uuid = s.trace_id AND f.unit_span_id = s.span_id
         JOIN raw.decisions d ON d.trace_id = s.trace_id AND d.span_id = s.span_id
          AND split_part(d.evaluator, '@', 1) = s.evaluator

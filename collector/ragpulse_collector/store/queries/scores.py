@@ -17,6 +17,7 @@ from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store, Within
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE, TEST_ENVIRONMENT
+from ragpulse_collector.store.queries.labels import labels_in
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, facts_of, with_columns
 from ragpulse_collector.store.views import COUNTED, SERIES, UNCLEAR, hex_span, hex_trace
@@ -115,14 +116,14 @@ def sample_of(
     parameters: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
     condition = "" if evaluator is None else "evaluator = $evaluator AND "
     several = repeats(store, f"{condition}{_WITHIN}", {**parameters, **within})
-    joins = ""
+    joins, pi = "", _BOTH_PI if runs else "d.pi"
     if runs:
         parameters |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
         parameters |= {"run_us": [share.below for share in runs]}
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
     joins += (
         f" {'' if filter or columns else 'LEFT '}JOIN (SELECT *, {cluster} AS cluster, {IDENTIFIED} AS identified"
-        f" FROM {with_columns(f'({FACTS})', columns)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
+        f" FROM {with_columns(f'({FACTS})', columns, filter)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
         f" AND start_time < $last AND {filter.sql}) t ON t.trace_id = s.trace_id"
     )
     sql = _UNITS.format(
@@ -133,7 +134,7 @@ def sample_of(
         decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if condition else "",
         live="true" if filter.tests else LIVE,
         replayed=_REPLAYED if runs else "",
-        pi=_BOTH_PI if runs else "d.pi",
+        pi=f"least({pi}, t.upstream_pi)" if filter.labels or labels_in(columns) else pi,
         columns="{columns}",
         joins="{joins}",
     )
@@ -185,7 +186,7 @@ WHERE y IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter}
 def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[str, ...], cluster: str) -> Sample:
     sql = _FEEDBACK_UNITS.format(
         evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=cluster, identified=IDENTIFIED,
-        facts=with_columns(f"({FACTS})", columns), columns="".join(f", {column}" for column in columns),
+        facts=with_columns(f"({FACTS})", columns, filter), columns="".join(f", {column}" for column in columns),
         filter=filter.sql, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
     )  # fmt: skip
     return Sample(sql, {**within, **filter.parameters})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.queries.labels import all_labels, of_roots
 from ragpulse_collector.store.queries.scored_traces import SHOWN, ScoredTrace, listed_scores, scored
 from ragpulse_collector.store.queries.scores import repeats
 from ragpulse_collector.store.queries.traces import COLUMNS, Filter
@@ -164,7 +165,9 @@ def facets(store: Store, relation: str, chosen: Filter) -> dict[str, list[FacetV
         chosen.parameters,
     ).rows
     by_facet: dict[str, list[FacetValue]] = {name: [] for name in FACETS}
-    for facet, value, n in (*rows, *store.read(_STATED.format(chosen=chosen_sql), chosen.parameters).rows):
+    for others in (_STATED, _LABELLED):
+        rows += store.read(others.replace("{chosen}", chosen_sql), chosen.parameters).rows
+    for facet, value, n in rows:
         by_facet.setdefault(facet, []).append(FacetValue(value, n))
     return by_facet
 
@@ -184,6 +187,15 @@ _STATED = f"""
     QUALIFY facet = 'tag' OR dense_rank() OVER (ORDER BY facet = 'tag', total DESC, facet) <= {MAX_FACET_KEYS}
     ORDER BY facet <> 'tag', total DESC, facet, n DESC, value"""
 """The values of the tags, and of the most frequent keys of the metadata."""
+_LABELLED = f"""
+    WITH counted AS (
+        SELECT 'label.' || name AS facet, label AS value, count(*) AS n
+        FROM ({of_roots(all_labels("trace_id IN (SELECT trace_id::UUID FROM {chosen})"))}) GROUP BY ALL)
+    SELECT facet, value, n FROM counted
+    QUALIFY row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) <= {MAX_FACET_VALUES}
+    ORDER BY sum(n) OVER (PARTITION BY facet) DESC, facet, n DESC, value
+    LIMIT {MAX_FACET_VALUES * MAX_FACET_KEYS}"""
+"""The labels of the most frequent evaluators."""
 SESSION_SORTS = {
     "time": "end_time DESC, session_id",
     "cost": "cost_usd DESC NULLS LAST, end_time DESC, session_id",

@@ -13,6 +13,7 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store, Within
+from ragpulse_collector.store.queries.labels import labels_in, with_labels
 from ragpulse_collector.store.schema import REQUESTS_SINCE
 from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.units.undecided import LOW
@@ -40,6 +41,8 @@ class Filter:
     """Whether a user wrote a part of it in SQL."""
     roots: Roots = "requests"
     """Which traces are kept: requests, other roots, or all."""
+    labels: tuple[str, ...] = ()
+    """Names of the labels that it reads: figures are weighted by their probabilities."""
 
     @property
     def sql(self) -> str:
@@ -53,7 +56,8 @@ class Filter:
         condition = " AND ".join(part.condition for part in (self, other) if part) or "true"
         parameters = {**self.parameters, **other.parameters}
         roots = other.roots if self.roots == "requests" else self.roots
-        return Filter(condition, parameters, self.tests or other.tests, self.written or other.written, roots)
+        tests, written = self.tests or other.tests, self.written or other.written
+        return Filter(condition, parameters, tests, written, roots, (*self.labels, *other.labels))
 
 
 def bound_to(binding: Binding) -> Filter:
@@ -231,7 +235,7 @@ def metadata_column(key: str) -> str:
 
 def public_name(column: str) -> str:
     """Return the name under which a column is grouped by: `metadata.tenant` for what `metadata_column` made."""
-    return column[1:-1].replace('""', '"') if _KEY.match(column) else column
+    return column[1:-1].replace('""', '"') if column.startswith('"') else column
 
 
 OTHER = "(other)"
@@ -257,7 +261,7 @@ def grouping_of(store: Store, within: Within, filter: Filter, columns: tuple[str
         return Grouping()
     group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
     rows = store.read(
-        f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns)}"
+        f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns, filter)}"
         f" WHERE start_time >= $first AND start_time < $last AND {filter.sql}"
         f" GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
         {**within, **filter.parameters},
@@ -270,12 +274,15 @@ def grouping_of(store: Store, within: Within, filter: Filter, columns: tuple[str
     return Grouping(grouped, rows[0][2] - limit)
 
 
-def with_columns(relation: str, columns: Iterable[str]) -> str:
+def with_columns(relation: str, columns: Iterable[str], filter: Filter | None = None) -> str:
     """Return `traces` or `FACTS` with derived columns: `tag` and keys of the metadata; rare groups become `OTHER`.
 
-    With `tag` or `label` a trace has one row for each of its tags, or of the labels of its scores.
+    With `tag` or `label` a trace has one row for each of its tags, or of the labels of its scores. By labels of one
+    evaluator, also those of a filter, requests are weighted (`with_labels`).
     """
     columns = list(columns)
+    if labels := [*labels_in(columns), *(filter.labels if filter else ())]:
+        relation = with_labels(relation, labels)
     derived = [sql for column in columns if (sql := _made(column))]
     made = f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
     grouped = [_or_other(column) for column in columns if isinstance(column, GroupColumn)]
@@ -310,7 +317,8 @@ def _made(column: str) -> str | None:
 
 def facts_of(filter: Filter, columns: Sequence[str] = ()) -> str:
     """The decided traces that pass the filter, one row each: `trace_id` and `columns`."""
-    return f"SELECT {', '.join(('trace_id', *columns))} FROM {with_columns(f'({FACTS})', columns)} WHERE {filter.sql}"
+    relation = with_columns(f"({FACTS})", columns, filter)
+    return f"SELECT {', '.join(('trace_id', *columns))} FROM {relation} WHERE {filter.sql}"
 
 
 VERSIONED = {"prompt_version": "prompt_name", "index_version": "data_source"}

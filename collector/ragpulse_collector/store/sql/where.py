@@ -45,15 +45,16 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
 
     One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. DuckDB
     reads `metadata.tenant` as the key of the map; `tag = 'beta'` and `tag IN (...)` search in `tags`. With `scores` the
-    condition may name those as fields of a column `score`.
+    condition may name those as fields of a column `score`. Labels are fields of a column `label`.
     """
     if len(text) > _MAX_TEXT:
         raise Invalid(f"where: longer than {_MAX_TEXT} characters")
     connection = duckdb.connect(config=_CONFIG)
     try:
         columns = [f"{name} {_TYPES[name]}" for name in WHERE_COLUMNS]
-        if scores:
-            columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(identifier, scores))})")
+        for column, kind, names in (("score", "DOUBLE", scores), ("label", "VARCHAR", members_in(text, "label"))):
+            if names:
+                columns.append(f"{column} STRUCT({', '.join(f'{identifier(name)} {kind}' for name in names)})")
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         return _checked(connection, text)
     except Refused as error:
@@ -65,8 +66,8 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
 
 
 @lru_cache(maxsize=512)
-def scores_in(text: str) -> tuple[str, ...]:
-    """Return the evaluators whose scores a condition names as `score.NAME`, in order; none for invalid SQL."""
+def members_in(text: str, of: str) -> tuple[str, ...]:
+    """Return the evaluators that a condition names as `score.NAME`, or `label.NAME`, in order; none for invalid SQL."""
     connection = duckdb.connect(config=_CONFIG)
     try:
         tree = parsed(connection, f"SELECT 1 WHERE (\n{text}\n)")
@@ -75,7 +76,7 @@ def scores_in(text: str) -> tuple[str, ...]:
     finally:
         connection.close()
     columns = [[str(part) for part in node.get("column_names") or ()] for node in nodes(tree)]
-    return tuple(sorted({column[1] for column in columns if len(column) == 2 and column[0].lower() == "score"}))
+    return tuple(sorted({column[1] for column in columns if len(column) == 2 and column[0].lower() == of}))
 
 
 def identifier(name: str) -> str:
