@@ -33,6 +33,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
+from _examples import EXAMPLES  # noqa: E402
 from environments import ROOT, environment  # noqa: E402 - the line above makes it importable
 from loopback import LoopbackModel  # noqa: E402
 from served import Served  # noqa: E402
@@ -48,7 +49,7 @@ _FIELD = re.compile(r"\[\[ ## (\w+) ## \]\]")
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """One file of this folder, by its top-level declarations."""
+    """One file of this folder, by its top-level declarations, or an example (`_examples.py`)."""
 
     file: Path
     group: str
@@ -65,6 +66,7 @@ class Application:
 def applications(names: list[str]) -> list[Application]:
     """Every application of the folder, or the named ones."""
     known = [_application(file) for file in sorted(HERE.glob("[!_]*.py")) if file.name != "run.py"]
+    known += [Application(file=ROOT / "examples" / f"{name}.py", **one) for name, one in EXAMPLES.items()]
     unknown = set(names) - {each.name for each in known}
     if unknown:
         sys.exit(f"no application {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in known)}")
