@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 Start = Callable[..., "Collector"]
-RAW = re.compile(r"[{}]|\d{4}-\d\d-\d\dT|\d\.\d{5,}|  $|\brefusal\b|\d[_ ]s ago|_s\b(?! )", re.M)
+RAW = re.compile(r"[{}]|\d{4}-\d\d-\d\dT|(?<![$\d])\d\.\d{5,}|  $|\brefusal\b|\d[_ ]s ago|_s\b(?! )", re.M)
 
 
 @pytest.mark.parametrize(
