@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.cells import cell_len
 from traffic import rag_trace, scored, send
 
 from ragpulse_collector.cli import cli, run
-from ragpulse_collector.cli.tables import print_json
+from ragpulse_collector.cli.tables import print_json, table
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.settings import SettingsError
 
@@ -82,6 +83,28 @@ def test_a_terminal_of_eighty_columns_keeps_what_matters(
     assert told in printed.err
     assert asked or max(map(len, table)) <= 80
     assert ("\x1b[31m" in printed.out) == (" fails" in printed.out)
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        ("日本語の質問はどうですか" * 5, "日本語の質問"),
+        ("x" * 200, "xxxxx"),
+        ("a" * 36, "a" * 36),
+        ("a word " * 20, "a word"),
+    ],
+)
+def test_long_texts_shrink_and_ids_do_not(
+    question: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In cells of the terminal, of which an ideograph takes two; the columns behind them stay."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    table("", ("question", "n"), [(question, 1)], stored=True)
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.startswith(shown)
+    assert row.endswith(" 1")
+    assert cell_len(row) <= 60
 
 
 def test_a_trace_whose_first_span_has_not_arrived_is_shown(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ragpulse_collector.cli.options import AGES, Ask, Json, Source, option, source, table_options
+from ragpulse_collector.cli.options import AGES, Ask, Json, Source, json_option, option, source, table_options
 from ragpulse_collector.cli.tables import print_json, show
 from ragpulse_collector.interface import Signature, signatures, unknown_parameter
 from ragpulse_collector.refusals import Invalid, Refusal
@@ -71,7 +71,7 @@ class OfOperation(click.Command):
 
 
 def asks(
-    operation: str, *arguments: str, omit: Sequence[str] = (), **presets: Any
+    operation: str, *arguments: str, omit: Sequence[str] = (), tables: bool = True, **presets: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command with the parameters of an operation; `arguments` have no names, `NAME...` takes several.
 
@@ -93,7 +93,7 @@ def asks(
                     click.echo(f"--{name.replace('_', '-')} is {text[:1].lower()}{text[1:]}", err=True)
             return function(OperationCall(source.asker(), address, params), **options)
 
-        wrapped = table_options(source(run))
+        wrapped = (table_options if tables else json_option)(source(run))
         for name in reversed([*signature.own, *signature.filters]):
             if name not in (*names, *omit):
                 wrapped = _option(signature, name, presets.get(name))(wrapped)

@@ -227,7 +227,7 @@ def check(source: Source, summary: str | None, corrected: bool, **params: Any) -
 
 
 @option("--save", is_flag=True, help="Store the monitor; without it nothing changes.")
-@asks("GET monitors/preview", "name", omit=("tz",))
+@asks("GET monitors/preview", "name", omit=("tz",), tables=False)
 def monitor(call: OperationCall, save: bool, as_json: bool) -> None:
     """Preview a monitor: how often it would have fired in the last week."""
     if save and "name" not in call.params:

@@ -28,6 +28,7 @@ PIPED_WIDTH = 2000
 """Nothing is cut where no terminal ends the line."""
 ALIGNED = 60
 """Longer values do not widen their column: the next value follows after two blanks."""
+LONGEST_ID = 36
 LEAST = 20
 """A column of texts is at least so wide, on a terminal too."""
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)?")
@@ -62,7 +63,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, 
     heads, *cells = [[_padded(*one, cut=fits) for one in zip(line, widths, right, strict=False)] for line in lines]
     printed = [click.style(_joined(heads), bold=True), *(_joined(map(_coloured, row)) for row in cells)]
     click.echo("\n".join([*filter(None, [title]), *printed]))
-    if omitted := columns[len(widths) :]:
+    if omitted := [*filter(None, columns[len(widths) :])]:
         click.echo(f"--wide also shows {', '.join(omitted)}", err=True)
 
 
@@ -75,12 +76,12 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _fitted(lines: Sequence[Sequence[str]], limit: int, *, omit: bool) -> list[int]:
-    """Return the widths of the columns that fit: the first ones, with `omit`; only texts of several words shrink."""
+    """Return the widths of the columns that fit: with `omit` the first ones. Texts shrink, ids do not."""
     from rich.cells import cell_len
 
     texts = [*zip(*lines, strict=True)]
     full = [max(map(cell_len, column)) for column in texts]
-    widths = [min(width, LEAST) if any(" " in text for text in column[1:]) else width
+    widths = [min(width, LEAST) if width > LONGEST_ID or any(" " in text for text in column[1:]) else width
               for width, column in zip(full, texts, strict=True)]  # fmt: skip
     while omit and len(widths) > 1 and sum(widths) + len(GAP) * (len(widths) - 1) > limit:
         widths.pop()

@@ -50,7 +50,7 @@ def digest(answer: Json, asked: OperationCall) -> None:
 
 @option("--format", "form", type=click.Choice(["text", "csv", "markdown"]), default="text", help="How to print them.")
 @option("--dataset", help="Add the failed questions to this dataset.")
-@asks("GET gaps", omit=("dataset",))
+@asks("GET gaps", omit=("dataset",), tables=False)
 def gaps(asked: OperationCall, form: Literal["text", "csv", "markdown"], dataset: str | None, as_json: bool) -> None:
     """List groups of questions that are declined or answered without support, for whoever writes documents."""
     from ragpulse_collector.words.figures import csv_text
