@@ -33,6 +33,7 @@ from ragpulse_collector.mcp_server import BEGIN, END, server
 pytestmark = pytest.mark.anyio
 TOOLS = {
     "search_traces", "trace", "metrics", "explain", "compare", "worst_answers", "sql", "digest", "topics", "gaps",
+    "failures",
 }  # fmt: skip
 
 
@@ -143,7 +144,7 @@ def test_the_skill_can_be_followed(demo_data: HttpClient) -> None:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stderr)
         said[line.split()[1]] = done.stdout
-    assert len(said) == 8
+    assert len(said) == 9
     assert "worse" in said["compare"]
     assert "506" in said["digest"]
 
