@@ -109,7 +109,9 @@ def test_every_place_names_the_same_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     images = [path.read_text() for path in (ROOT / "deploy" / "kubernetes").glob("*/kustomization.yaml")]
     wheels = re.findall(r"ragpulse-([\d.]+)-py3", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert {SDK_VERSION, *wheels, metadata.version("ragpulse"), *re.findall(r'newTag: "(.+?)"', "".join(images))} == {project}
+    assert {SDK_VERSION, *wheels, metadata.version("ragpulse"), *re.findall(r'newTag: "(.+?)"', "".join(images))} == {
+        project
+    }
     assert WHEEL.name.split("-")[1] < project
 
 
