@@ -98,6 +98,10 @@ def test_a_check_runs_in_the_background(bench: Bench) -> None:
     assert (started["running"], started["done"], started["judge"]) == (True, 0, begun["judge"])
     second = refusal(client)
     assert (second.status, "is running" in str(second)) == (409, True)
+    (check,) = client.call("GET runs", {"purpose": "check"})["runs"]
+    assert client.call(f"POST replays/{check['run_id']}/cancel")["status"] == "cancelled"
+    assert client.call("GET judge/checks")["started"]["running"] is False
+    assert client.call("POST judge/check") == begun, "it goes on"
     bench.open.set()
     found = ended(client)
     assert found["started"]["done"] == found["started"]["n"] > 300
