@@ -103,28 +103,6 @@ async def test_a_request_before_its_time_waits() -> None:
     assert front.changes == 1
 
 
-async def test_a_request_is_waited_for_until_its_answer_begins() -> None:
-    """What gives way to requests need not wait for a stream's end, and never for one that failed."""
-    from concurrent.futures import Future
-
-    rest: Future[ASGIApp] = Future()
-    front, seen = StartingApp(rest), []
-
-    async def app(scope: object, receive: object, send: Any) -> None:
-        seen.append(front.waiting)
-        await send({"type": "http.response.start"})
-        seen.append(front.waiting)
-        raise OSError("the peer has gone")
-
-    async def nothing(*_: Any) -> Any:
-        return
-
-    rest.set_result(app)
-    with pytest.raises(OSError, match="gone"):
-        await front({"type": "http", "method": "GET", "path": "/"}, nothing, nothing)
-    assert (*seen, front.waiting) == (1, 0, 0)
-
-
 def test_grpc_can_be_switched_off(tmp_path: Path) -> None:
     """`--no-grpc` opens one port only, whatever is installed."""
     with Served(tmp_path / "ragpulse.duckdb", "--no-grpc") as process:
