@@ -338,7 +338,9 @@ def explain(
     query, box = span or query, replace(box, first=at) if at else box
     window, (rows, members) = query.window, requests_of(store, metric, query)
     bars = _bars(rows, window)
-    dip = _dip(bars, _mean_weight(rows)) if bad else None
+    weights = [row.requests for row in _decided(rows)]
+    # A charted request stands for so many, by its squares: the others tell nothing (Kish).
+    dip = _dip(bars, math.fsum(weight**2 for weight in weights) / (math.fsum(weights) or 1.0)) if bad else None
     if dip and box.first is None and box.last is None:
         box = replace(box, first=dip.from_, last=dip.to)
     inside = {index for index, row in enumerate(rows) if row in box}
@@ -383,12 +385,6 @@ def _bars(rows: Sequence[ChartedRequest], window: Window) -> list[Bar]:
         count[0] += row.requests
         count[1] += bool(row.bad) * row.requests
     return [Bar(start, round(n), round(bad)) for start, (n, bad) in zip(starts, counts, strict=True)]
-
-
-def _mean_weight(rows: Sequence[ChartedRequest]) -> float:
-    """Return how many requests a charted one stands for, by its squares: the others tell nothing (Kish)."""
-    weights = [row.requests for row in _decided(rows)]
-    return math.fsum(weight**2 for weight in weights) / (math.fsum(weights) or 1.0)
 
 
 def _dip(bars: Sequence[Bar], weight: float) -> Dip | None:

@@ -220,7 +220,17 @@ def _compared(a: SideUnits, b: SideUnits) -> Compared:
 
 def _fail_rate(a: SideUnits, b: SideUnits) -> Effect | None:
     """Compare how many answers fail; None where the evaluator has no pass or fail."""
-    sides = [_of_failures(side) for side in (a, b)]
+    sides = [
+        replace(
+            side,
+            scored={
+                key: replace(one, value=float(one.failed or 0))
+                for key, one in side.scored.items()
+                if one.unclear is not None
+            },
+        )
+        for side in (a, b)
+    ]
     means = [_estimate(list(side.scored.values())) for side in sides]
     if means[0] is None or means[1] is None:
         return None
@@ -233,13 +243,6 @@ def _fail_rate(a: SideUnits, b: SideUnits) -> Effect | None:
     )  # fmt: skip
 
 
-def _of_failures(side: SideUnits) -> SideUnits:
-    scored = {
-        key: replace(one, value=float(one.failed or 0)) for key, one in side.scored.items() if one.unclear is not None
-    }
-    return replace(side, scored=scored)
-
-
 def _strata(a: SideUnits, b: SideUnits) -> list[ComparedStratum]:
     """Return the comparison within each value, the largest first; verdicts use adjusted p-values."""
     values = {answer.stratum for side in (a, b) for answer in side.scored.values()}
@@ -247,7 +250,10 @@ def _strata(a: SideUnits, b: SideUnits) -> list[ComparedStratum]:
     strata.sort(key=lambda stratum: (-stratum.a.n - stratum.b.n, str(stratum.value)))
     strata = strata[:_STRATA]
     adjusted = benjamini_hochberg([1.0 if stratum.test is None else stratum.test.p for stratum in strata])
-    return [_adjusted(stratum, p) for stratum, p in zip(strata, adjusted, strict=True)]
+    return [
+        replace(unless_by_chance(stratum, p), test=stratum.test and replace(stratum.test, p_adjusted=p))
+        for stratum, p in zip(strata, adjusted, strict=True)
+    ]
 
 
 def _stratum(value: str | None, a: SideUnits, b: SideUnits) -> ComparedStratum:
@@ -255,11 +261,6 @@ def _stratum(value: str | None, a: SideUnits, b: SideUnits) -> ComparedStratum:
     compared = _compared(a, b) if both else Compared(difference=None, verdict="not enough data")
     figures = [_figures(list(side.scored.values()), side) for side in (a, b)]
     return extended(ComparedStratum, compared, value=value, a=figures[0], b=figures[1])
-
-
-def _adjusted(stratum: ComparedStratum, p: float) -> ComparedStratum:
-    test = None if stratum.test is None else replace(stratum.test, p_adjusted=p)
-    return replace(unless_by_chance(stratum, p), test=test)
 
 
 def _estimate(scored: Sequence[Scored]) -> Estimate | None:

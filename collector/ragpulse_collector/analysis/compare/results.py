@@ -15,9 +15,7 @@ from ragpulse_collector.refusals import NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs, shares
 from ragpulse_collector.store.queries.runs.results import (
-    PairSums,
     RunSums,
-    ScoredPair,
     counterpart,
     pair_sums,
     run_sums,
@@ -152,7 +150,10 @@ def _against(store: Store, run_id: str, other: tuple[str, str, str | None], sums
     if moments is None or pairs.a is None or pairs.b is None:
         return None
     agreement = Moments.of(pairs.agreement)
-    decided = held(paired_verdict(moments.estimate(bounds=(-1.0, 1.0))), _reach(pairs))
+    rows = {row.trace_id: row for row in trace_rows(store, [pair.trace_id.hex for pair in pairs.largest])}
+    # The answers of which one side failed to evaluate could move the difference.
+    reach = reach_of_halves([(pairs.b_failed, pairs.a_there), (-pairs.a_failed, pairs.b_there)], pairs.known or 0.0)
+    decided = held(paired_verdict(moments.estimate(bounds=(-1.0, 1.0))), reach)
     return extended(
         Against,
         replace(decided, verdict=OF_VERSIONS.get(decided.verdict, decided.verdict)),
@@ -167,20 +168,9 @@ def _against(store: Store, run_id: str, other: tuple[str, str, str | None], sums
         both_fail=pairs.both_fail,
         only_a_fails=pairs.only_a_fails,
         only_b_fails=pairs.only_b_fails,
-        largest=_disagreements(store, pairs.largest),
+        largest=[
+            Disagreement(row.trace_id, row.start_time, row.query, row.response and row.response[:_LONGEST], *pair[1:])
+            for pair in pairs.largest
+            if (row := rows.get(pair.trace_id.hex))
+        ],
     )
-
-
-def _reach(pairs: PairSums) -> tuple[float, float, float]:
-    """Return how far the answers of which one side failed to evaluate could move the difference."""
-    lost = [(pairs.b_failed, pairs.a_there), (-pairs.a_failed, pairs.b_there)]
-    return reach_of_halves(lost, pairs.known or 0.0)
-
-
-def _disagreements(store: Store, pairs: Sequence[ScoredPair]) -> list[Disagreement]:
-    rows = {row.trace_id: row for row in trace_rows(store, [pair.trace_id.hex for pair in pairs])}
-    found = [(rows[pair.trace_id.hex], pair) for pair in pairs if pair.trace_id.hex in rows]
-    return [
-        Disagreement(row.trace_id, row.start_time, row.query, row.response and row.response[:_LONGEST], *pair[1:])
-        for row, pair in found
-    ]

@@ -62,18 +62,11 @@ class Collection:
 
 def collection(store: Store, query: Query) -> Collection:
     """Return what requests show of the collection."""
-    return Collection(_unretrieved(store, query), _competing(store, query))
-
-
-def _unretrieved(store: Store, query: Query) -> list[UnretrievedDocument]:
-    rows = documents_before(store, query.window.first, least=_LEAST, limit=_LISTED)
-    return [UnretrievedDocument(*row) for row in rows]
-
-
-def _competing(store: Store, query: Query) -> list[CompetingPair]:
+    before = documents_before(store, query.window.first, least=_LEAST, limit=_LISTED)
     rows = store.read(_PAIRS.format(retrievals=documents_of(query.filters)), query.parameters).rows
     names = named_documents(store, [doc for row in rows for doc in row[:2]], query.window.parameters)
-    return [CompetingPair((names[a].id, names[b].id), both, share) for a, b, both, share in rows]
+    pairs = [CompetingPair((names[a].id, names[b].id), both, share) for a, b, both, share in rows]
+    return Collection([UnretrievedDocument(*row) for row in before], pairs)
 
 
 def first_documents(store: Store, query: Query, groups: Sequence[Sequence[str]]) -> list[str | None]:
