@@ -1,6 +1,7 @@
 """Promises of monitors: false alarms where nothing changed, and the delay until a planted change is detected.
 
     python benchmarks/alerts.py [--short] [--only NAME]
+    python benchmarks/alerts.py --against WORK_TREE      # rhythms, with this code and with that of another work tree
 
 Weeks of traffic are written into a store: users who ask several times with correlated answers, a daily rhythm of
 volume and of quality, days that differ, and bursts of errors. The services in one store are independent replications:
@@ -11,6 +12,8 @@ more false alarms than stated, or a change is not detected in time.
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -305,12 +308,13 @@ def _false_alarms(
 
 
 def _seen(
-    store: EmbeddedStore, metric: str, label: str, planted: Planted, services: int, hours: int, baseline: str = "7d"
-) -> Promise:
+    store: EmbeddedStore, metric: str, label: str, planted: Planted, services: int, hours: int, baseline: str = "7d",
+    *, end: datetime = END,
+) -> Promise:  # fmt: skip
     """The hours until half of the services have an alarm."""
     monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",), baseline=baseline,
                               false_alarms_per_year=4.0 * services)  # fmt: skip
-    alarms = alarms_of(store, monitor, hours)
+    alarms = alarms_of(store, monitor, hours, end=end)
     delays = [next((hour - planted.at for hour in starts if hour > planted.at), hours) for starts in alarms.values()]
     delays += [hours] * (services - len(delays))
     note = f"in {sum(d < hours for d in delays)} of {services}"
@@ -379,6 +383,39 @@ def _shifted_alarms(store: EmbeddedStore, metric: str, tz: str | None, hours: in
     monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",), baseline="28d",
                               false_alarms_per_year=200.0, tz=tz)  # fmt: skip
     return sum(map(len, alarms_of(store, monitor, hours, end=end).values()))
+
+
+RHYTHMS = {
+    "quiet": World(rhythm=0.0, wave=0.0, days=0.05, before=45),
+    "weekly": World(weekend=0.2, before=45, end=MONDAY - 24 * _HOUR),
+    "daily": World(before=45),
+    "trending": World(trend=1.2, before=45),
+    "sparse": World(requests=1.5, before=45),
+    "shifted": replace(OFFICE, requests=25.0, end=datetime(2026, 10, 28)),
+}
+"""Clocks of the last were shifted three days ago; nobody names the users' zone. The weekly one is watched on a Sunday."""
+CHANGES = {
+    "requests": ("x 0.2", Planted(at=6, requests=0.2)),
+    "error_rate": ("x 5", Planted(at=6, errors=5.0)),
+    "quality:judge": ("-0.20", Planted(at=6, quality=-0.2)),
+}
+
+
+def rhythms(services: int, hours: int) -> Iterator[Promise]:
+    """False alarms of quiet services of each rhythm, and how soon a planted change is seen."""
+    stated = 500.0 * hours / 8766.0
+    for name, world in list(RHYTHMS.items())[: 2 if services < 3 else None]:
+        with _temporary_store([world] * services, hours) as store:
+            for metric in CHANGES:
+                monitor = MonitorSettings(name="m", metric=metric, condition="change", group_by=("service",),
+                                          baseline="28d", false_alarms_per_year=500.0)  # fmt: skip
+                alarms = sum(map(len, alarms_of(store, monitor, hours, end=world.end).values()))
+                label = f"{name}, {metric}: false alarms of {services} services x {hours} h"
+                yield Promise(label, alarms, high=stated + 3.0 * math.sqrt(stated), note=f"stated {stated:.1f}")
+        for metric, (label, planted) in CHANGES.items():
+            with _temporary_store([world] * services, hours, planted) as store:
+                seen = _seen(store, metric, f"{name}, {label}", planted, services, hours, "28d", end=world.end)
+                yield replace(seen, high=math.inf)
 
 
 _REQUESTS = """
@@ -462,6 +499,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], Iterable[Promise]], tuple[int,
     "topics": (topics, (2, 8), (8, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
+    "rhythms": (rhythms, (2, 4), (6, 24)),
     "daylight": (daylight, (1, 3), (3, 24)),
     "headline": (headline, (2, 20), (5, 300)),
     "shifts": (shifts, (12, 24), (100, 24)),
@@ -471,6 +509,13 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], Iterable[Promise]], tuple[int,
 
 def main() -> int:
     """Run every simulation and print each figure with its bounds."""
+    if sys.argv[1:2] == ["--against"]:
+        tree = Path(sys.argv[2])
+        paths = os.pathsep.join(str(tree / part) for part in ("collector", "evaluators", "sdk", "dashboards"))
+        for environment in ({}, {"PYTHONPATH": paths}):
+            command = [sys.executable, __file__, "--only", "rhythms"]
+            subprocess.run(command, env=os.environ | environment, check=False)
+        return 0
     return run(
         __doc__, {name: (partial(f, *short), partial(f, *full)) for name, (f, short, full) in SIMULATIONS.items()}
     )
