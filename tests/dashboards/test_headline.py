@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -229,7 +230,7 @@ def test_one_range_is_told_one_way(tmp_path: Path) -> None:
 
     looks = [END + timedelta(seconds=5 + 230 * look) for look in range(14)]
     moving = {said(store, now, f"{now - timedelta(hours=8):%FT%TZ}", f"{now:%FT%TZ}") for now in looks}
-    assert len(moving) == 4
+    assert len(moving) == 2
     fixed = {said(store, END + timedelta(hours=look), f"{T0 + timedelta(hours=8):%FT%TZ}", f"{END:%FT%TZ}")
              for look in range(0, 50, 6)}  # fmt: skip
     assert len(fixed) == 1
@@ -237,4 +238,28 @@ def test_one_range_is_told_one_way(tmp_path: Path) -> None:
         (END + timedelta(seconds=100 * look) for look in range(18)), key=lambda now: (now - T0) // STEP
     ):
         assert len({said(store, now) for now in same}) == 1
+    store.close()
+
+
+NIGHT = "the same hours of 9 days before"
+
+
+@pytest.mark.parametrize(
+    ("last_night", "expected"),
+    [
+        (0.6, rf"Judge is 0\.[56]\d+, usually 0\.[56]\d+ \({NIGHT}\)\."),
+        (0.2, rf"Judge fell 0\.[56]\d → 0\.[12]\d (against {NIGHT}|at .*, usually 0\.[56]\d+ \({NIGHT}\))\."),
+    ],
+)
+def test_a_night_is_no_news_and_a_bad_one_is(tmp_path: Path, last_night: float, expected: str) -> None:
+    """Answers of each night are worse than those of the day before it: what is usual at these hours decides."""
+    store = open_store(tmp_path)
+    units = Units(store)
+    for number in range(20 * 240):
+        age = timedelta(hours=number / 20)
+        night = last_night if age < timedelta(hours=12) else 0.6
+        good = 0.95 if age // timedelta(hours=12) % 2 else night
+        units.scored(number, "judge", float(uniform(number, "n") < good), at=T0 - age - timedelta(seconds=1))
+    units.save()
+    assert re.fullmatch(expected, said(store, T0, "-12h"))
     store.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -12,6 +12,7 @@ from ragpulse_collector.analysis.answers import Place, extended, uncertain
 from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share, mean_cost
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes import Shift, changes
+from ragpulse_collector.analysis.changes.news import UsualLevel, news
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
 from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
@@ -100,6 +101,8 @@ class RangeSummary(TrafficSummary):
     coverage: Sequence[CoverageRow] = ()
     queued: int = 0
     dropped: int = 0
+    usual: Mapping[str, UsualLevel] = field(default_factory=dict)
+    """What is usual for each metric that differs surely from the range before."""
     changes: Sequence[Shift] = ()
     """The level shifts inside the range, the surest first."""
     drift: Sequence[QuestionDrift] = ()
@@ -120,12 +123,14 @@ def overview(snapshot: Snapshot, lead: str = "", *, finer: Snapshot | None = Non
     names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row.scored for row in rows)
     share = snapshot.part_of_size("good", answers, lambda: good_share(snapshot.store, window, filters, buckets, lead))
+    error_change, quality = _error_change(snapshot), [_headline(name, buckets, before) for name in names]
     return extended(
         RangeSummary,
         summary,
         lead=lead,
-        error_change=_error_change(snapshot),
-        quality=[_headline(snapshot, name, buckets, before) for name in names],
+        error_change=error_change,
+        quality=quality,
+        usual=snapshot.part("usual", lambda: _usual(snapshot, summary.error_rate, error_change, quality)),
         dropped=sum(row.dropped for row in rows),
         queued=snapshot.queued(),
         coverage=rows,
@@ -195,7 +200,7 @@ def _good_cost(
     return None if found is None else extended(GoodCost, found, evaluators=evaluators)
 
 
-def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
+def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> Headline:
     bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
     assert bucket is not None, "an evaluator without a bucket has no name here"
     # Two versions are never compared.
@@ -222,6 +227,15 @@ def _headline(snapshot: Snapshot, evaluator: str, now: Sequence[Bucket], before:
         else "undecided",
         wording=bucket.wording(earlier),
     )
+
+
+def _usual(
+    snapshot: Snapshot, error_rate: float | None, error_change: Interval | None, quality: Sequence[Headline]
+) -> dict[str, UsualLevel]:
+    moved = [("error_rate", error_rate, error_change)]
+    moved += [(f"quality:{row.evaluator}", row.value, row.difference) for row in quality]
+    found = {metric: news(snapshot, metric, value, move) for metric, value, move in moved if value is not None}
+    return {metric: level for metric, level in found.items() if level}
 
 
 def _error_change(snapshot: Snapshot) -> Interval | None:

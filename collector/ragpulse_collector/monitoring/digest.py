@@ -27,7 +27,7 @@ from ragpulse_collector.analysis.topics import news
 from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.monitoring.definitions import DIGEST
 from ragpulse_collector.monitoring.delivery import Outbox
-from ragpulse_collector.monitoring.headline import Statement, headline, levels
+from ragpulse_collector.monitoring.headline import Statement, headline, levels, moved
 from ragpulse_collector.monitoring.messages import Alert
 from ragpulse_collector.monitoring.targets import Targets, TargetState
 from ragpulse_collector.refusals import Conflict
@@ -146,7 +146,7 @@ class Digests:
         summary, fit = overview(snapshot, lead), _fit_in(snapshot.store, query)
         topics = stored_topics(snapshot.store.read) if fit else ()
         appeared, vanished = news(snapshot.store, whole, topics, fit)
-        fell = any(row.evaluator == lead and row.verdict == "worse" for row in summary.quality)
+        fell = any(row.evaluator == lead and row.verdict == "worse" for row in moved(summary))
         attributed = [failure_attribution(snapshot.store, part, lead) for part in (whole, earlier) if fell]
         return Digest(
             from_=query.window.first,
@@ -270,9 +270,8 @@ _PLACES: Final = (("retrieval", "Retrieval"), ("generation", "Generation"))
 
 def is_quiet(week: Digest) -> bool:
     """Return whether nothing changed, nothing is urgent, and nothing was out of order."""
-    verdicts = (row.verdict in ("better", "worse") for row in week.overview.quality)
-    moved = (week.silence, *week.moved, *week.appeared, *week.vanished, *verdicts)
-    return not any(moved) and not any(statement.tone for statement in _statements(week))
+    found = (week.silence, *week.moved, *week.appeared, *week.vanished, *moved(week.overview))
+    return not any(found) and not any(statement.tone for statement in _statements(week))
 
 
 def lines(week: Digest) -> list[str]:

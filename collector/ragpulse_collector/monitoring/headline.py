@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from ragpulse_collector.analysis.changes import Shift
+from ragpulse_collector.analysis.changes.news import usual_text
 from ragpulse_collector.analysis.overview import Headline, RangeSummary
 from ragpulse_collector.monitoring.listing import ShownMonitor
 from ragpulse_collector.monitoring.targets import TargetState
@@ -27,7 +28,7 @@ from ragpulse_collector.words.figures import (
 )
 from ragpulse_collector.words.times import zoned
 
-__all__ = ["decline", "headline", "steady_facts"]
+__all__ = ["decline", "headline", "moved", "steady_facts"]
 
 _WORST: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "cost_usd": ("Most expensive", {"sort": "expensive"}),
@@ -151,7 +152,7 @@ def _errors(view: Place, overview: RangeSummary, targets: Sequence[TargetState])
     if shift:
         yield _shifted(view, shift)
     elif change and now is not None and change.value is not None and change.lo is not None and change.lo > 0:
-        yield _against(view, ERRORS, now - change.value, now, worse=True)
+        yield from _against(view, overview, ERRORS, now - change.value, now)
 
 
 def _is_failing(overview: RangeSummary, targets: Sequence[TargetState]) -> bool:
@@ -213,16 +214,19 @@ def _unscored(view: Place, overview: RangeSummary) -> Iterator[Statement]:
 
 def _compared(view: Place, overview: RangeSummary) -> Iterator[Statement]:
     """Return what surely moved against the range before: what leads first, then what got worse."""
-    for row in sorted(_moved(overview), key=lambda row: (row.evaluator != overview.lead, row.verdict != "worse")):
+    for row in sorted(moved(overview), key=lambda row: (row.evaluator != overview.lead, row.verdict != "worse")):
         metric, shift = f"quality:{row.evaluator}", _shift_of(overview, row)
         if shift:
             yield _shifted(view, shift)
         elif row.value is not None and row.previous and row.previous.value is not None:
-            yield _against(view, metric, row.previous.value, row.value, worse=row.verdict == "worse")
+            yield from _against(view, overview, metric, row.previous.value, row.value)
 
 
-def _moved(overview: RangeSummary) -> list[Headline]:
-    return [row for row in overview.quality if row.verdict in ("worse", "better")]
+def moved(overview: RangeSummary) -> list[Headline]:
+    """Return what is better or worse than in the range before, and not as usual."""
+    rows = [row for row in overview.quality if row.verdict in ("worse", "better")]
+    usual = {row.evaluator: overview.usual.get(f"quality:{row.evaluator}") for row in rows}
+    return [row for row in rows if (level := usual[row.evaluator]) is None or level.sure]
 
 
 def _shift_of(overview: RangeSummary, row: Headline) -> Shift | None:
@@ -232,7 +236,7 @@ def _shift_of(overview: RangeSummary, row: Headline) -> Shift | None:
 
 
 def _within(view: Place, overview: RangeSummary) -> list[Statement]:
-    said = [_risen_errors(overview), *(_shift_of(overview, row) for row in _moved(overview))]
+    said = [_risen_errors(overview), *(_shift_of(overview, row) for row in moved(overview))]
     return [_shifted(view, shift) for shift in overview.changes if shift not in said]
 
 
@@ -258,25 +262,36 @@ def _unchanged(view: Place, overview: RangeSummary) -> Statement:
             else ""
         )
         return Statement(f"{level}Nothing to compare with: the range before has no scores.")
+    if (usual := overview.usual.get(metric := f"quality:{row.evaluator}")) and usual.against:
+        now = by_unit(usual.after, unit_of(metric))
+        return Statement(f"{_named(metric)} is {now}, usually {usual_text(metric, usual)}.")
     largest = math.ceil(100 * max(-row.difference.lo, row.difference.hi) - 1e-9) / 100
-    metric = f"quality:{row.evaluator}"
     size = percent(largest) if unit_of(metric) == "share" else f"{largest:.2f}"
     if largest > BLUNT:
         return Statement(f"{_named(metric)}: too few scores to see a change below {size}.")
     return Statement(f"{_named(metric)}: no change above {size} against {view.before}.")
 
 
-def _against(view: Place, metric: str, before: float, after: float, *, worse: bool) -> Statement:
-    text = f"{_named(metric)} {levels(metric, before, after)} against {view.before}."
-    return Statement(text, "bad" if worse else "good", [_why(view, metric), *_links(view, metric)])
+def _against(view: Place, overview: RangeSummary, metric: str, before: float, after: float) -> Iterator[Statement]:
+    """Return what a range differs in from what is usual, or else from the range before."""
+    against = view.before
+    if usual := overview.usual.get(metric):
+        if not usual.sure:
+            return
+        before, after, against = usual.before, usual.after, usual.against or view.before
+    worse = (after > before) == (metric == ERRORS)
+    text = f"{_named(metric)} {levels(metric, before, after)} against {against}."
+    yield Statement(text, "bad" if worse else "good", [_why(view, metric), *_links(view, metric)])
 
 
 def _shifted(view: Place, shift: Shift) -> Statement:
     """`Groundedness fell 0.94 → 0.73 at 18:12 UTC, when prompt qa v2 began.`, and its links."""
     before, after, start = shift.before, shift.after, shift.t.replace(microsecond=0)  # forms show seconds only
     cause = f", when {shift.cause} began" if shift.cause else ""
+    usually = f", usually {shift.usually}" if shift.usually else ""
+    moving = f"{_named(shift.metric)} {levels(shift.metric, before.value, after.value)}"
     return Statement(
-        text=f"{_named(shift.metric)} {levels(shift.metric, before.value, after.value)} at {zoned(shift.t)}{cause}.",
+        text=f"{moving} at {zoned(shift.t)}{cause}{usually}.",
         tone="bad" if shift.worse else "good",
         links=[_why(view, shift.metric, start), *_links(view, shift.metric, start)],
         title=f"{shift.sureness:.1f} standard errors; {before.n:,} answers before, {after.n:,} after",

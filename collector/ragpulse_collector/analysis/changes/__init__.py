@@ -14,6 +14,7 @@ from typing import Protocol
 from ragpulse_collector.analysis.answers import COUNTING, Marker, Place
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.lines import nearest
+from ragpulse_collector.analysis.changes.news import SURE, standard_errors, usual_level, usual_text
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import failing
@@ -26,9 +27,6 @@ _MAX_POINTS = 60
 """Above this number neighbouring buckets are joined: the time of the search grows with its square."""
 _LEAST_ANSWERS, _LEAST_BUCKETS = 20, 2
 """The fewest answers and buckets of a level."""
-_SURE = 3.0
-"""A smaller shift, in standard errors, is noise."""
-_Z = 1.96
 _SUREST = 1000.0
 """The sureness of a shift between levels without spread."""
 _LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
@@ -55,6 +53,8 @@ class Shift:
     sureness: float
     """The size in standard errors."""
     worse: bool
+    usually: str | None = None
+    """The usual level and what it is the level of, where weeks or days are known: `0.93 (the same hours of ...)`."""
     cause: str | None
     """The prompt version that started within a bucket of the shift, which then is its time.
 
@@ -103,6 +103,8 @@ class _Series:
     """Every one must be sure of a shift, the cheapest first; the last one is reported."""
     reported: Callable[[slice], float] | None = None
     """Returns the reported value, where the search uses another one."""
+    added: Callable[[float], str] | None = None
+    """Returns SQL for what a request adds to the metric, or to a share beyond a level: see `usual_level`."""
 
 
 def changes(snapshot: Snapshot) -> list[Shift]:
@@ -124,7 +126,13 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
     best = max(filter(None, steps), key=lambda step: step.sureness, default=None)
     if best is None:
         return None
-    times, within = best.times(series.buckets), 1.5 * timedelta(seconds=snapshot.window.bucket_s * size)
+    times = best.times(series.buckets)
+    last = min(snapshot.window.end(times[2]), snapshot.window.last)
+    added = series.added(best.before.value) if series.added else None
+    usual = usual_level(snapshot, series.metric, times[1], last, added)
+    if usual and not (usual.sure and (usual.after > usual.before) == (best.after.value > best.before.value)):
+        return None
+    within = 1.5 * timedelta(seconds=snapshot.window.bucket_s * size)
     time, rises = times[1], best.worse != series.low_is_worse
     near = (marker for marker in markers if abs(marker.t - time) <= within)
     causes = (marker for marker in near if _serves_the_change(marker, series.metric, snapshot, times, rises))
@@ -137,6 +145,7 @@ def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[Marker]) -> Sh
         after=best.after,
         sureness=best.sureness,
         worse=best.worse,
+        usually=usual_text(series.metric, usual) if usual and not added else None,
         cause=cause.text if cause else None,
     )
 
@@ -208,8 +217,8 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
     if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
-    sureness = _standard_errors(move)
-    if sureness < _SURE:
+    sureness = standard_errors(move)
+    if sureness < SURE:
         return None
     was, is_now = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
     size = (is_now.value - was.value) * math.copysign(1.0, move.value)
@@ -222,12 +231,6 @@ def _step_between(series: _Series, parts: tuple[slice, slice], measure: _Measure
         sureness=min(sureness, _SUREST),
         worse=(move.value < 0) == series.low_is_worse,
     )
-
-
-def _standard_errors(move: Interval) -> float:
-    """Return the size of a difference in standard errors; infinite without any spread."""
-    error = (move.hi - move.lo) / 2.0 / _Z
-    return abs(move.value) / error if error else math.inf if move.value else 0.0
 
 
 def _reported(series: _Series, part: slice, level: Interval, n: int) -> Level:
@@ -296,7 +299,8 @@ def _cost(snapshot: Snapshot) -> _Series:
     def reported(part: slice) -> float:
         return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(bucket.paid for bucket in buckets[part])
 
-    return _Series("cost_usd", "USD", False, buckets, means, weights, [measure], reported)
+    added = "cost_usd".format
+    return _Series("cost_usd", "USD", False, buckets, means, weights, [measure], reported, added)
 
 
 def _latency(snapshot: Snapshot) -> _Series:
@@ -313,7 +317,8 @@ def _latency(snapshot: Snapshot) -> _Series:
         inside = buckets[part]
         return snapshot.p95(inside[0].start, snapshot.window.end(inside[-1].start))
 
-    return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
+    added = "CASE WHEN latency_ms IS NOT NULL THEN (latency_ms > {})::INTEGER END".format
+    return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95, added)
 
 
 _TRAFFIC = {"error_rate": _errors, "cost_usd": _cost, "latency_p95": _latency}

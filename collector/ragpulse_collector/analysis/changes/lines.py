@@ -73,6 +73,8 @@ class Rhythm:
     baseline_s: float
     zone: tzinfo | None = None
     """None where the users' zone is unknown."""
+    finest_s: int = 0
+    """Cells of this length, of which the window has a whole number; 0: see `cell_s`."""
 
     @cached_property
     def is_shifted(self) -> bool:
@@ -85,6 +87,8 @@ class Rhythm:
     @cached_property
     def cell_s(self) -> int:
         """The longest cells that windows and days, or a shift of an hour, are multiples of."""
+        if self.finest_s:
+            return self.finest_s
         cell = math.gcd(self.window_s, _HOUR_S if self.is_shifted else DAY_S)
         return cell if self.window_s <= _MOST_CELLS * cell else self.window_s
 
@@ -129,15 +133,18 @@ class Lines:
         lines = self._lines[self.keys[key]].values()
         return all(line.kind != "total" and line.latest(at) >= at + line.sizes[-1] for line in lines)
 
-    def surest(self, key: str, at: int, tail: float) -> Moved | None:
-        """Return the surest move of the windows that ended `at` cells ago; None with nothing to compare with."""
-        group = self.keys[key]
+    def surest(self, key: str, at: int, tail: float, *, first: bool = False) -> Moved | None:
+        """Return the surest move of the windows that ended `at` cells ago, or of the `first`; None without a past."""
+        group = self.keys.get(key, ())
+        if group not in self._lines:
+            return None
         series, line = min(self._lines[group].items(), key=lambda one: (one[1].latest(at), one[1].known))
         former = self._former(group, series, line, at)
         if former is None:
             return None
         name, past = former
-        best = min(line.moves(at, tail, past), key=lambda move: move.chance, default=None)
+        moves = (move for move in line.moves(at, tail, past) if not first or move.size == line.grid.window)
+        best = next(moves, None) if first else min(moves, key=lambda move: move.chance, default=None)
         if best is None:
             return None
         return Moved(best, line, past, None if name == group else group_key(self._groups, name))
@@ -165,10 +172,11 @@ class Lines:
 
 
 def read_lines(
-    store: Store, metric: str, rhythm: Rhythm, filters: Filter, groups: tuple[str, ...], looks: int = 1
-) -> Lines:
-    """Read the cells of a metric, from one query, for so many looks back."""
-    reach, added = rhythm.reach(looks), _added(metric)
+    store: Store, metric: str, rhythm: Rhythm, filters: Filter, groups: tuple[str, ...], looks: int = 1,
+    *, added: str | None = None,
+) -> Lines:  # fmt: skip
+    """Read the cells of a metric, from one query, for so many looks back; `added` is SQL for what a request adds."""
+    reach, is_score, added = rhythm.reach(looks), added is not None, added or _added(metric)
     if added is None:
         family, _, evaluator = metric.partition(":")
         buckets = estimates(store, evaluator, reach, filters, groups=groups, family=family)
@@ -188,7 +196,7 @@ def read_lines(
     for (start, *group), mean in found.items():
         if mean.moments is not None and isinstance(start, datetime):
             clock.add(cells[tuple(group)], start, mean.moments)
-    kind = "total" if metric in COUNTS else "share"
+    kind = "score" if is_score else "total" if metric in COUNTS else "share"
     lasts = clock.lasts() if kind == "total" else []
     if not groups:
         cells.setdefault((), {})

@@ -198,11 +198,12 @@ class Line:
         apart = spread.apart * counted**2 * (1.0 + 1.0 / windows) * widened
         if self.kind == "score":
             return normal_two_sided_p(distance / max(spread.factor * variance, variance + apart) ** 0.5) / 2.0
-        unit *= max(spread.factor, 1.0 + apart / variance if variance else 1.0)
-        share = exposure / (exposure + before)
+        widest = max(spread.factor, 1.0 + apart / variance if variance else 1.0)
+        # Counts come by users: one more is a whole one before the past widens it.
+        share, unit, one = exposure / (exposure + before), unit * widest, 1.0 / widest
         if rises:
-            return regularized_beta(share, k / unit, j / unit + 1.0)
-        return 1.0 - regularized_beta(share, k / unit + 1.0, j / unit)
+            return regularized_beta(share, k / unit, j / unit + one)
+        return 1.0 - regularized_beta(share, k / unit + one, j / unit)
 
     def _learned(self, at: int, size: int) -> int:
         """Return the end of the past to learn from: one serves all windows of a day."""
