@@ -143,6 +143,24 @@ def test_quality_can_be_corrected_by_labels() -> None:
     assert "/?from=-7d&amp;corrected=true" in html
 
 
+def test_a_corrected_card_says_what_the_line_does() -> None:
+    """The whole range corrected at once, in the card and in the sentence about its change."""
+
+    class Labelled(FakeApi):
+        def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_metrics(params)
+            if params.get("step") == "all" and "series" in answer:
+                row = next(row for row in self.get_overview({})["quality"] if answer["name"].endswith(row["evaluator"]))
+                line = answer["series"][0]
+                line["points"] = [line["points"][0] | {"value": 0.512, "lo": 0.482, "hi": 0.542}]
+                answer["series"] = [line | {"version": row["version"], "judge": row["judge"]}]
+            return answer
+
+    html = text_of(client(Labelled()).get("/?corrected=true").text)
+    assert "0.51 ± 0.03" in html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "0.94 → 0.73" not in html
+
+
 def test_a_bad_range_says_what_to_do() -> None:
     """A refusal of the API is a page with its words and a way on, not a stack trace."""
     response = client().get("/?from=tomorrow")

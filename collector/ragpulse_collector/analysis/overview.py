@@ -230,7 +230,7 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
 
 
 def _usual(
-    snapshot: Snapshot, error_rate: float | None, error_change: Interval | None, quality: Sequence[Headline]
+    snapshot: Snapshot, error_rate: float | None, error_change: Uncertain | None, quality: Sequence[Headline]
 ) -> dict[str, UsualLevel]:
     moved = [("error_rate", error_rate, error_change)]
     moved += [(f"quality:{row.evaluator}", row.value, row.difference) for row in quality]

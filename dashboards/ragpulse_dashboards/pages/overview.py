@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_collector.analysis.changes import Shift
+from ragpulse_collector.analysis.changes import Level, Shift
 from ragpulse_collector.analysis.overview import RangeSummary
-from ragpulse_collector.analysis.series import Line, MetricSeries, Point, TrafficPoint
+from ragpulse_collector.analysis.series import Line, MetricSeries, Point, QualityLine, TrafficPoint
 from ragpulse_collector.monitoring.headline import decline, headline, steady_facts
 from ragpulse_collector.monitoring.targets import TargetState
 from ragpulse_collector.words import few_errors
@@ -173,6 +173,9 @@ async def _read(
         site.api("GET targets", view.params()),
     )
     names = _evaluators(answer, pinned)
+    if corrected:
+        whole = [f"quality:{row.evaluator}" for row in answer.quality]
+        answer = _corrected(answer, await read_metrics(site, view, whole, corrected=True, step="all", max_age=max_age))
     covered = [row.evaluator for row in answer.coverage][: 1 if view.group_by else MAX_QUALITY]
     by_width = {width: [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]}
     scored = {row.evaluator: row.n for row in answer.quality}
@@ -204,6 +207,46 @@ async def _read(
         efficiency=finished(_efficiency(view, metrics, targets)),
         coverage=_coverage(covered, metrics),
     )
+
+
+def _corrected(answer: RangeSummary, whole: Mapping[str, MetricSeries]) -> RangeSummary:
+    """Return the answer with the figures that people's labels correct: cards and sentences say what the lines do."""
+    by_name = {f"quality:{row.evaluator}": row for row in answer.quality}
+    points = {
+        metric: line.points[0]
+        for metric, row in by_name.items()
+        for line in whole[metric].series
+        if line.points and isinstance(line, QualityLine) and (line.version, line.judge) == (row.version, row.judge)
+    }
+    moves = {
+        metric: point.value - row.value
+        for metric, point in points.items()
+        if (row := by_name[metric]).value is not None and point.value is not None
+    }
+
+    def moved(level: Level, metric: str) -> Level:
+        lo, hi = (None if end is None else end + moves[metric] for end in (level.lo, level.hi))
+        return replace(level, value=level.value + moves[metric], lo=lo, hi=hi)
+
+    quality = []
+    for metric, row in by_name.items():
+        if metric in moves:
+            point, before = points[metric], row.previous
+            previous = before and replace(before, value=(before.value or 0.0) + moves[metric], lo=None, hi=None)
+            row = replace(row, value=point.value, lo=point.lo, hi=point.hi, previous=previous)
+        quality.append(row)
+    changes = [
+        replace(shift, before=moved(shift.before, shift.metric), after=moved(shift.after, shift.metric), usually=None)
+        if shift.metric in moves
+        else shift
+        for shift in answer.changes
+    ]
+    usual = {
+        metric: replace(one, before=one.before + move, after=one.after + move)
+        for metric, one in answer.usual.items()
+        for move in (moves.get(metric, 0.0),)
+    }
+    return replace(answer, quality=quality, changes=changes, usual=usual)
 
 
 def _evaluators(answer: RangeSummary, pinned: Sequence[str]) -> list[str]:

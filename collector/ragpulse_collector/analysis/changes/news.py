@@ -15,7 +15,7 @@ from ragpulse_collector.analysis.selection import auto_step
 from ragpulse_collector.words.changes import usual_words
 from ragpulse_collector.words.figures import by_unit, unit_of
 from ragpulse_collector.zones import DAY_S, following
-from ragpulse_evaluators.statistics import Interval
+from ragpulse_evaluators.statistics import Interval, Uncertain
 
 __all__ = ["SURE", "UsualLevel", "news", "standard_errors", "usual_level", "usual_text"]
 
@@ -71,12 +71,13 @@ def usual_level(
     return UsualLevel(before=move.before, after=move.after, against=against, sure=move.chance < _TAIL)
 
 
-def news(snapshot: Snapshot, metric: str, value: float, difference: Interval | None) -> UsualLevel | None:
+def news(snapshot: Snapshot, metric: str, value: float, difference: Uncertain | None) -> UsualLevel | None:
     """Return whether a range that differs from the one before differs from what is usual; None where it does not."""
-    if difference is None or not (difference.lo > 0.0 or difference.hi < 0.0):
+    if difference is None or difference.value is None or difference.lo is None or difference.hi is None:
+        return None
+    move = Interval(difference.value, difference.lo, difference.hi)
+    if not (move.lo > 0.0 or move.hi < 0.0):
         return None
     found = usual_level(snapshot, metric, snapshot.window.first, min(snapshot.window.last, snapshot.now))
-    if found is not None:
-        return found
-    before, sure = value - difference.value, standard_errors(difference) >= SURE
-    return UsualLevel(before=before, after=value, against=None, sure=sure)
+    before, sure = value - move.value, standard_errors(move) >= SURE
+    return found or UsualLevel(before=before, after=value, against=None, sure=sure)
