@@ -10,10 +10,10 @@ from ragpulse_collector.analysis.quality import Figures
 from ragpulse_collector.analysis.query import columns_of, meeting
 from ragpulse_collector.analysis.selection import MAX_GROUPS, Window, grouping
 from ragpulse_collector.monitoring.measure import Watched, decide, parse
-from ragpulse_collector.monitoring.messages import plain_group
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import State
+from ragpulse_collector.words.alerts import plain_group
 
 _CONFIDENCE = 0.95
 

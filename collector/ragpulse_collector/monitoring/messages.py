@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +18,7 @@ from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
-from ragpulse_collector.words import called
+from ragpulse_collector.words.alerts import change_text, level_text, limit_text, silence_text
 from ragpulse_collector.words.changes import usual_words
 from ragpulse_evaluators.statistics import Uncertain
 
@@ -73,57 +72,22 @@ def expected_together(monitors: Sequence[MonitorSettings]) -> str:
     return f"{number_of}: about {month} {alarms} a month expected together" if tested else ""
 
 
-def limit_text(monitor: MonitorSettings, group: str, reading: Figures, state: State, before: State) -> str:
+def found_text(monitor: MonitorSettings, group: str, reading: Figures, state: State, before: State) -> str:
     """Return the outcome of a look at a limit."""
-    group_text = of_group(group)
-    evaluator = monitor.metric.partition(":")[2]
+    metric, window_s = monitor.metric, duration_s(monitor.window)
     if monitor.condition == "no data" or reading.value is None:
-        events = f"evaluations by {called(evaluator)}" if evaluator else "requests"
-        return (
-            f"no {events}{group_text} in the last {window_text(monitor.window)}"
-            if not reading.n
-            else f"{events}{group_text} arrive"
-        )
-    ends = "" if reading.lo is None or reading.hi is None else f" ({number(reading.lo)} to {number(reading.hi)})"
+        return silence_text(metric, group, window_s, is_silent=not reading.n)
     if state == "undecided" and reading.n is not None and reading.n < monitor.min_n:
-        value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}"
-        return f"{value} from {reading.n:g}; {monitor.min_n} are needed"
+        return f"{level_text(metric, group, reading.value)} from {reading.n:g}; {monitor.min_n} are needed"
     ok = "is no longer" if before == "firing" else "is not"
     verb = {"firing": "is", "ok": ok}.get(state, "may or may not be")
-    value = f"{called(monitor.metric)}{group_text} = {number(reading.value)}{ends}"
-    return f"{value} over the last {window_text(monitor.window)}: {verb} {monitor.condition}"
+    figures = reading.value, reading.lo, reading.hi
+    return limit_text(metric, group, figures, window_s, f"{verb} {monitor.condition}")
 
 
-def window_text(window: str) -> str:
-    """Return the length of a window in words: `hour`, `10 minutes`."""
-    seconds = duration_s(window)
-    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-    unit, length = next((unit, length) for unit, length in units if seconds % length == 0 or length == 1)
-    return unit if seconds == length else f"{seconds / length:g} {unit}s"
-
-
-def of_group(group: str) -> str:
-    """Return a group in parentheses; nothing for the only group."""
-    return "" if group == "{}" else f" ({plain_group(group)})"
-
-
-def plain_group(group: str) -> str:
-    """Return a group without JSON syntax."""
-    return ", ".join(f"{key} {value}" for key, value in json.loads(group).items())
-
-
-def number(value: float) -> str:
-    """Format a number with three digits; from 1000 on whole, with separators."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def change_text(
+def moved_text(
     monitor: MonitorSettings, group: str, move: Move, replaced: str | None, start: datetime | None = None
 ) -> str:
-    """Return both levels, since when, and what the last windows are compared with."""
-    verb = "fell" if move.after < move.before else "rose"
-    since = f" since {start:%a %d %b %H:%M} UTC" if start else ""
-    levels = f"{number(move.before)} -> {number(move.after)}"
+    """Return what moved, and against what."""
     usual = usual_words(move.usual.kind, len(move.usual.starts))
-    against = f"{plain_group(replaced)}: {usual}" if replaced else usual
-    return f"{called(monitor.metric)}{of_group(group)} {verb} {levels}{since}, against {against}"
+    return change_text(monitor.metric, group, (move.before, move.after), usual, replaced, start)

@@ -35,7 +35,7 @@ from ragpulse_collector.monitoring.findings import (
 )
 from ragpulse_collector.monitoring.listing import AlertSent, Firing, MonitorList, MonitorPreview, ShownMonitor, shown
 from ragpulse_collector.monitoring.measure import LOOKS, Watched, confidence_for, parse
-from ragpulse_collector.monitoring.messages import Alert, change_text, expected_together, limit_text, number, of_group
+from ragpulse_collector.monitoring.messages import Alert, expected_together, found_text, moved_text
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.settings.zones import zone_of
@@ -51,7 +51,7 @@ from ragpulse_collector.store.queries.monitors import (
 )
 from ragpulse_collector.store.queries.monitors import states as stored_states
 from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since
-from ragpulse_collector.words import called
+from ragpulse_collector.words.alerts import holds_text
 from ragpulse_collector.zones import DAY_S, aligned
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class Monitors:
             is_near = told or state_of(monitor, condition, lenient, lenient, "ok") == "firing"
             reading = read(confidence) if is_near else lenient
             state = state_of(monitor, condition, reading, lenient, before)
-            findings[group] = Finding(state, reading, limit_text(monitor, group, reading, state, before))
+            findings[group] = Finding(state, reading, found_text(monitor, group, reading, state, before))
         return findings | of_others(beyond)
 
     def _rhythm(self, monitor: MonitorSettings, now: datetime) -> Rhythm:
@@ -362,10 +362,10 @@ class Monitors:
                 state: State = "firing" if is_firing else "undecided"
                 findings[group] = Finding(state, Figures(), _NO_LEVEL)
             elif moved.move.chance >= tail:
-                text = f"{called(monitor.metric)}{of_group(group)} holds its level of {number(moved.move.before)}"
+                text = holds_text(monitor.metric, group, moved.move.before)
                 findings[group] = Finding("ok", Figures(value=moved.move.after), text)
             elif is_firing or not told:  # only a new firing is stored and sent: its text takes longer
-                text = change_text(monitor, group, moved.move, moved.replaced)
+                text = moved_text(monitor, group, moved.move, moved.replaced)
                 findings[group] = Finding("firing", Figures(value=moved.move.after), text)
             else:
                 findings[group] = self._new_change(monitor, group, moved, rhythm, at)
@@ -373,7 +373,7 @@ class Monitors:
         if others:
             return findings | of_others(gone)
         return findings | {
-            group: Finding("no data", blank, limit_text(monitor, group, blank, "no data", "undecided"))
+            group: Finding("no data", blank, found_text(monitor, group, blank, "no data", "undecided"))
             for group in gone
         }
 
@@ -381,7 +381,7 @@ class Monitors:
         """Return a change with its time, and what started then."""
         move = moved.line.since(at, moved.move, moved.past)
         start, end, reader = rhythm.start(at + move.size), rhythm.start(at), self._reader(monitor)
-        text = change_text(monitor, group, move, moved.replaced, start)
+        text = moved_text(monitor, group, move, moved.replaced, start)
         filters = having_group(json.loads(group)) & meeting(monitor.where)
         before = Window(start - timedelta(seconds=rhythm.baseline_s), start, 0)
         wording = wording_since(reader, monitor.metric, before, Window(start, end, 0), filters)
