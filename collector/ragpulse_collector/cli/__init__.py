@@ -57,6 +57,7 @@ _EXAMPLES = {
     "digest": "digest --tz Europe/Berlin",
     "topics": "topics --since 30d --wide",
     "gaps": "gaps --format csv",
+    "failures": "failures --since 7d --group-by service",
     "show": "show 0af7651916cd43dd8448eb211c80319c --html trace.html",
     "metrics": "metrics latency_p95 quality:groundedness --step 1h --since 1d",
     "tail": "tail --count 5",
