@@ -26,6 +26,7 @@ from ragpulse_collector.monitoring.listing import MonitorList, ShownMonitor
 from ragpulse_collector.operations.rules import EvaluatorList
 from ragpulse_collector.operations.traces import TracePage
 from ragpulse_collector.refusals import NotFound, Refusal
+from ragpulse_collector.store.queries.traces import DIMENSIONS
 from ragpulse_collector.words.figures import count
 from ragpulse_collector.words.times import address_time, placed
 
@@ -47,15 +48,9 @@ __all__ = [
     "segment",
 ]
 
-FILTERS: Final = (
-    "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
-    "session_id", "user_id", "name", "retriever", "release", "finish_reason", "agent", "data_source",
-    "index_version", "top_k", "answer", "topic", "label", "tag", "error", "roots", "dataset", "where",
-)  # fmt: skip
-GROUPS: Final = (
-    "service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "finish_reason",
-    "agent", "data_source", "index_version", "top_k", "answer", "topic", "label", "tag",
-)  # fmt: skip
+FILTERS: Final = ("q", *DIMENSIONS, "label", "tag", "roots", "dataset", "where")
+_NO_GROUPS: Final = ("prompt_name", "user_id", "session_id", "error")
+GROUPS: Final = (*(name for name in DIMENSIONS if name not in _NO_GROUPS), "label", "tag")
 SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
 MEMBERS: Final = ("metadata.", "label.", "label:")

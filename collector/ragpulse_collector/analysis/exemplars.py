@@ -21,7 +21,7 @@ from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, KEPT
 from ragpulse_collector.store.queries.labels import labels_within
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
-from ragpulse_collector.store.queries.traces import with_columns
+from ragpulse_collector.store.queries.traces import DIMENSIONS, with_columns
 from ragpulse_collector.store.views import UNCLEAR
 
 _COUNT = 5
@@ -107,24 +107,7 @@ def _scores_of(query: Query, evaluator: str, store: Store) -> _Source:
 
 
 MOST_ROWS = 20_000
-_ATTRIBUTES = (
-    "service",
-    "environment",
-    "name",
-    "model",
-    "prompt_name",
-    "prompt_version",
-    "variant",
-    "release",
-    "error",
-    "finish_reason",
-    "agent",
-    "data_source",
-    "index_version",
-    "top_k",
-    "answer",
-    "topic",
-)
+_ATTRIBUTES = tuple(name for name in DIMENSIONS if name not in ("session_id", "user_id", "retriever"))
 _COLUMNS_READ = ", ".join((*_ATTRIBUTES, "tags", "metadata"))
 _COLUMNS_SHOWN = f"{_COLUMNS_READ}::JSON::VARCHAR"  # DuckDB makes a dict of a map in twice the time
 _SCRIPTS = ("Hiragana", "Katakana", "Hangul", "Han", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Thai", "Greek")

@@ -13,7 +13,7 @@ from ragpulse_collector.refusals import Invalid, nearest
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.labels import PREFIX as LABEL
 from ragpulse_collector.store.queries.labels import label_column
-from ragpulse_collector.store.queries.traces import Filter, Grouping, grouping_of, metadata_column
+from ragpulse_collector.store.queries.traces import DIMENSIONS, Filter, Grouping, grouping_of, metadata_column
 from ragpulse_collector.zones import DAY_S, DAYS, aligned, days_of, following
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
@@ -153,28 +153,6 @@ def iso(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat() + "Z"
 
 
-DIMENSIONS = (
-    "service",
-    "environment",
-    "model",
-    "prompt_name",
-    "prompt_version",
-    "variant",
-    "session_id",
-    "user_id",
-    "name",
-    "retriever",
-    "release",
-    "finish_reason",
-    "agent",
-    "data_source",
-    "index_version",
-    "top_k",
-    "answer",
-    "topic",
-    "error",
-)
-"""Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""
 SEVERAL = ("tag", "label")
 """Dimensions of which a trace may have several values."""
 METADATA = "metadata."

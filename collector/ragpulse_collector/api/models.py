@@ -22,7 +22,7 @@ from ragpulse_collector.analysis.query import (
     window_between,
     with_words,
 )
-from ragpulse_collector.analysis.selection import DIMENSIONS, Window, instant
+from ragpulse_collector.analysis.selection import Window, instant
 from ragpulse_collector.api.params import (
     EvaluatorName,
     LocalZone,
@@ -36,7 +36,7 @@ from ragpulse_collector.api.params import (
 from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.settings.zones import zone_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import Filter, Roots, bound_to, is_bound
+from ragpulse_collector.store.queries.traces import DIMENSIONS, Filter, Roots, bound_to, is_bound
 
 HOUR_S = 3600.0
 DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET = 50, 1000, 2**31

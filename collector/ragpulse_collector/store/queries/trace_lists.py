@@ -10,14 +10,11 @@ from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.labels import all_labels, of_roots
 from ragpulse_collector.store.queries.scored_traces import SHOWN, ScoredTrace, listed_scores, scored
 from ragpulse_collector.store.queries.scores import repeats
-from ragpulse_collector.store.queries.traces import COLUMNS, Filter
+from ragpulse_collector.store.queries.traces import COLUMNS, DIMENSIONS, Filter
 from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.views import COUNTED, IN_LISTS, SERIES, SESSION_FIGURES, SOURCE, hex_trace
 
-FACETS = (
-    "service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id", "finish_reason",
-    "agent", "data_source", "index_version", "top_k", "answer", "topic",
-)  # fmt: skip
+FACETS = tuple(name for name in DIMENSIONS if name not in ("prompt_name", "name", "retriever", "error"))
 MAX_FACET_VALUES = 20
 MAX_FACET_KEYS = 8
 _IN_FORCE = "raw.decisions WHERE latest AND reason <> 'late'"

@@ -19,6 +19,12 @@ from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.units.undecided import LOW
 from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE
 
+DIMENSIONS = (
+    "service", "model", "prompt_version", "prompt_name", "variant", "environment", "name", "retriever", "release",
+    "user_id", "session_id", "finish_reason", "agent", "data_source", "index_version", "top_k", "answer", "topic",
+    "error",
+)  # fmt: skip
+"""Columns of `traces` for filters, groups, facets and Explain, beside `tag`, `metadata.<key>` and labels."""
 T = TypeVar("T")
 _MAX_WORDS = 8
 _TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
