@@ -163,7 +163,7 @@ def _rate_sql(stratum: Stratum) -> str:
     """Return SQL for the rate of a stratum at a row of facts, 0 where its condition does not hold."""
     scores, labels = (members_in(stratum.where, of) for of in ("score", "label"))
     stored = [f"score.{identifier(name)} IS NOT NULL" for name in scores]
-    stored += [f"label.{identifier(name)} IS NOT NULL" for name in labels]
+    stored += [f"label.{identifier(name)} IS NOT NULL" for name in labels if name not in STORED]
     met = " AND ".join([*stored, holds(condition(stratum.where, scores))])
     return f"CASE WHEN {met} THEN {stratum.rate!r} ELSE 0.0 END"
 

@@ -56,7 +56,7 @@ LATEST = "SELECT pi, sampled, revision FROM decisions WHERE latest AND evaluator
     [
         "score.groundedness < 0.5",
         "label.groundedness = 'bad'",
-        "label.groundedness = 'bad' AND score.groundedness < 0.5",
+        "label.groundedness = 'bad' AND score.groundedness < 0.5 AND label.topic IS NULL",
     ],
 )
 def test_a_doubtful_score_moves_the_unit_to_its_stratum(kit: Any, rows: Any, where: str) -> None:
