@@ -47,6 +47,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GET", "plan", {"evaluator": "groundedness", "half_width": 0.05}),
     ("GET", "documents", {"evaluator": "groundedness"}),
     ("GET", "blame", {"group_by": "model"}),
+    ("GET", "failures", {"group_by": "model"}),
     ("POST", "labels", {"trace_id": TRACE, "evaluator": "groundedness", "passing": False, "comment": "no"}),
     ("POST", "scores", {"trace_id": TRACE, "span_id": SPAN, "name": "thumbs", "score": 1}),
     ("GET", "calibration", {"evaluator": "groundedness"}),
