@@ -63,7 +63,7 @@ class FakeApi(FakeTopics):
         """The judge of the day was checked yesterday, another one before."""
 
         def stored(judge: str, days: int, verdict: str) -> dict[str, Any]:
-            share = {"estimate": 0.9, "se": None, "lo": 0.8, "hi": 0.95, "n": 60, "n_eff": 60.0}
+            share = {"value": 0.9, "se": None, "lo": 0.8, "hi": 0.95, "n": 60, "n_eff": 60.0}
             found = {
                 "n": 120,
                 "unread": 0,
