@@ -67,6 +67,7 @@ async def documents(site: Site, request: Request) -> Response:
         "find": own.get("find", ""),
         "more": not find and most < answer.total,
         "faithful": attribution.evaluators.faithful,
+        "heads": [(text.split(":")[0], "num") for _, text in CAUSES],
         "cells": [(cell, ByCause.of([cell])) for cell in cells],
         "columns": _columns(cells),
         "total": ByCause.of(cells) if cells else None,
