@@ -80,6 +80,11 @@ class Bound:
     text: str
     """`at least 0.900`, and the condition of the target."""
 
+    @property
+    def head(self) -> str:
+        """The head of its column."""
+        return f"Target {self.text}"
+
     def state(self, row: ChartRow) -> str:
         """Return whether a table row meets it: by its whole interval where it has one, else by its value."""
         edges = [edge for edge in (row.point.lo, row.value, row.point.hi) if edge is not None]
