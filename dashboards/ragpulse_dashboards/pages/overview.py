@@ -105,11 +105,14 @@ async def overview(site: Site, request: Request) -> Response:
     if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     fallen = decline(answer)
+    columns = dict.fromkeys(name for row in figures.groups for name in row.figures)
     context = {
         **vars(figures),
         "statements": headline(
             figures.view, answer, figures.targets, request.state.monitors, complete=figures.complete
         ),
+        "columns": columns,
+        "heads": [(metric_name(name).capitalize(), "num") for name in columns],
         "steady": steady_facts(figures.view, answer, figures.targets),
         "decline": fallen,
         "worst": fallen.metric.removeprefix("quality:") if fallen else _rated(answer),
