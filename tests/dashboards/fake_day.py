@@ -102,6 +102,7 @@ KEPT = frozenset(
         "from",
         "to",
         "unit",
+        "users_are",
         "status",
         "created_at",
         "newest_span",
