@@ -162,11 +162,13 @@ def test_names_of_evaluators_of_other_services_stay_theirs(mixed: Collector) -> 
 
 
 def test_no_other_route_answers_a_bound_key(mixed: Collector) -> None:
-    """Pages, exports and Prometheus are refused; nothing but health, the login and OTLP is left."""
+    """Pages, exports and Prometheus are refused; health, the login, OTLP and MCP (tests/collector/test_mcp.py) are left."""
     for method, path in routes_of(mixed):
         if not path.startswith("/api/v1/"):
             status, text = ask(mixed.url, method, path, "ours")
-            open_ = path in ("/healthz", "/readyz") or path.startswith(("/login", "/static", "/v1/", "/api/public/"))
+            open_ = path in ("/healthz", "/readyz", "/mcp") or path.startswith(
+                ("/login", "/static", "/v1/", "/api/public/")
+            )
             assert (status == 403) == (not open_), (method, path, status)
             assert SECRET not in text
 

@@ -208,7 +208,7 @@ class JudgeChecker:
 def checked_report(report: dict[str, Any], judge: str | None) -> dict[str, Any]:
     """Return the report of a check that somebody sent; raises Invalid where it is none, or that of another judge."""
     try:
-        found = _REPORT.validate_python(report)
+        found = _read(json.dumps(report))
     except ValidationError as error:
         raise Invalid(f"report: not what `ragpulse judge check --json` prints: {error.errors()[0]['msg']}") from error
     if found.judge != judge:
@@ -219,9 +219,14 @@ def checked_report(report: dict[str, Any], judge: str | None) -> dict[str, Any]:
 def _report(text: str | None) -> JudgeCheck | None:
     """Return a stored report; None for one of another version that lacks something."""
     try:
-        return None if text is None else _REPORT.validate_json(text)
+        return None if text is None else _read(text)
     except ValidationError:
         return None
+
+
+def _read(text: str) -> JudgeCheck:
+    """Read a report; before version 15 of the store an estimate had its value under `estimate` alone."""
+    return _REPORT.validate_json(text.replace('"estimate":', '"value":'))
 
 
 def _results(scores: Sequence[LastScore]) -> list[EvaluationResult]:

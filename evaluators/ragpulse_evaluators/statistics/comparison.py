@@ -72,7 +72,7 @@ class Interval(Uncertain):
         return Interval(factor * self.value, factor * self.lo, factor * self.hi)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Interval):
     """One value minus another with its interval, test statistic and two-sided p-value."""
 
@@ -85,7 +85,7 @@ class Difference(Interval):
         return self.value
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential(Difference):
     """The state of an experiment that may be looked at any time: `p` and the interval hold under peeking."""
 

@@ -21,7 +21,7 @@ ENOUGH_LABELS = 30
 _FEW_DISAGREEMENTS = 10
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectedEstimate(Estimate):
     """A mean corrected by labels. `n` counts labels; `lam` is how far the judge was trusted, 0 (not at all) to 1.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile
 
@@ -21,7 +21,7 @@ class Uncertain:
     hi: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Uncertain):
     """A value with its standard error and interval; iterating gives `lo, hi`.
 
@@ -38,11 +38,11 @@ class Estimate(Uncertain):
     thin: bool = False
     clusters: int = 0
     reason: str | None = None
+    estimate: float = field(init=False, repr=False)
+    """The value, as reports in JSON name it."""
 
-    @property
-    def estimate(self) -> float:
-        """The value."""
-        return self.value
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "estimate", self.value)
 
     def __iter__(self) -> Iterator[float | None]:
         return iter((self.lo, self.hi))

@@ -96,7 +96,7 @@ def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
     """What a replay was allowed to spend does not starve online evaluation, nor the other way round."""
     ledger = Ledger(store, Caps(usd_per_day=1.0))
     reserve(store, ledger, wanted(5.0, run_id="r", cap=5.0))
-    with pytest.raises(BudgetExceeded, match="replay r"):
+    with pytest.raises(BudgetExceeded, match="run r"):
         reserve(store, ledger, wanted(0.1, run_id="r", cap=5.0))
     reserve(store, ledger, wanted(0.99))
     assert ledger.spent(T0) == 0.99
