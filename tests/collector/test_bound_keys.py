@@ -162,7 +162,7 @@ def test_names_of_evaluators_of_other_services_stay_theirs(mixed: Collector) -> 
 
 
 def test_no_other_route_answers_a_bound_key(mixed: Collector) -> None:
-    """Pages, exports and Prometheus are refused; health, the login, OTLP and MCP (tests/collector/test_mcp.py) are left."""
+    """Pages, exports and Prometheus are refused; health, the login, OTLP and MCP (see test_mcp) are left."""
     for method, path in routes_of(mixed):
         if not path.startswith("/api/v1/"):
             status, text = ask(mixed.url, method, path, "ours")
