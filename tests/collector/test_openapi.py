@@ -74,7 +74,7 @@ def test_answers_fit_the_document(client: Client) -> None:
 
 
 def test_every_json_operation_is_asked(client: Client) -> None:
-    """Those left out need a caller's evaluator, a judge, a monitor, topics or minutes; their tests are elsewhere."""
+    """Those left out need a report or an evaluator of the caller, a judge, a monitor, topics or minutes; their tests are elsewhere."""
     paths = document_of(client)["paths"]
     described = {
         (method.upper(), path.removeprefix("/api/v1/"))
@@ -85,6 +85,8 @@ def test_every_json_operation_is_asked(client: Client) -> None:
     assert described - {(method, path) for method, path, _ in ASKED} == {
         ("GET", "replays/{id}/cases"),
         ("POST", "replays/{id}/results"),
+        ("POST", "runs"),
+        ("GET", "runs/{id}/result"),
         ("POST", "drift/anchors"),
         ("POST", "drift/run"),
         ("POST", "monitors/{name}/test"),

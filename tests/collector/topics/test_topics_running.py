@@ -220,7 +220,7 @@ def test_the_command_line_lists_and_names_topics(client: Client, capsys: pytest.
     worst, url = found(client)[of_planted(client)[GAP]], ["--url", client.url, "--since", "1h"]
     assert run(["topics", *url, "--rename", str(worst["topic_id"]), "Web hooks"]) == 0
     first = capsys.readouterr().out.splitlines()[2].split()
-    assert (first[0], first[1:4]) == (str(worst["topic_id"]), ["!", "Web", "hooks"])
+    assert (first[:3], str(worst["topic_id"]) in first) == (["Web", "hooks", "worse"], True)
     assert run(["topics", *url, "--json", "--limit", "2"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["topics"][0]["name"] == "Web hooks"
