@@ -74,7 +74,7 @@ def test_answers_fit_the_document(client: Client) -> None:
 
 
 def test_every_json_operation_is_asked(client: Client) -> None:
-    """Those left out need a report or an evaluator of the caller, a judge, a monitor, topics or minutes; their tests are elsewhere."""
+    """Those left out need a caller, a judge, a monitor, topics or minutes; their tests are elsewhere."""
     paths = document_of(client)["paths"]
     described = {
         (method.upper(), path.removeprefix("/api/v1/"))
