@@ -65,6 +65,23 @@ def _student_cdf(t: float, df: float) -> float:
     return 1.0 - 0.5 * regularized_beta(df / (df + t * t), df / 2.0, 0.5)
 
 
+def beta_quantile(probability: float, a: float, b: float) -> float:
+    """The x at which I_x(a, b) has this value, by Newton's steps; one that leaves what is left of 0..1 halves it."""
+    low, high, x = 0.0, 1.0, a / (a + b)
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    for _ in range(200):
+        error = regularized_beta(x, a, b) - probability
+        low, high = (low, x) if error > 0.0 else (x, high)
+        slope = math.exp((a - 1.0) * math.log(x) + (b - 1.0) * math.log1p(-x) - log_beta)
+        nearer = x - error / slope if slope > 0.0 else low
+        if not low < nearer < high:
+            nearer = (low + high) / 2.0
+        step, x = abs(nearer - x), nearer
+        if step <= 1e-11 * x:
+            break
+    return x
+
+
 def regularized_beta(x: float, a: float, b: float) -> float:
     """The regularized incomplete beta function I_x(a, b)."""
     if x <= 0.0 or x >= 1.0:

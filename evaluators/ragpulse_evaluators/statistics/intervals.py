@@ -12,7 +12,7 @@ from random import Random
 from statistics import stdev
 from typing import Any
 
-from ragpulse_evaluators.statistics.distributions import normal_quantile, regularized_beta
+from ragpulse_evaluators.statistics.distributions import beta_quantile, normal_quantile
 from ragpulse_evaluators.statistics.moments import Moments
 from ragpulse_evaluators.statistics.weighted import Estimate, wilson_bounds
 
@@ -40,18 +40,9 @@ def clopper_pearson(k: float, n: float, *, confidence: float = 0.95) -> Estimate
     if n <= 0:
         return None
     tail, p = (1.0 - confidence) / 2.0, k / n
-    lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
-    hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
+    lo = 0.0 if k <= 0 else beta_quantile(tail, k, n - k + 1.0)
+    hi = 1.0 if k >= n else beta_quantile(1.0 - tail, k + 1.0, n - k)
     return Estimate(value=p, se=math.sqrt(max(0.0, p * (1.0 - p)) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
-
-
-def _solve(rising: Callable[[float], float], target: float) -> float:
-    """The argument in 0..1 at which a rising function has the target value, by halving."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if rising(middle) < target else (low, middle)
-    return (low + high) / 2.0
 
 
 def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, float] | None = None) -> Estimate | None:
