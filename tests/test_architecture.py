@@ -127,3 +127,19 @@ def test_a_missing_id_is_no_user() -> None:
     found = [path.name for path in COLLECTOR.rglob("*.py") for text in _texts(path)
              if hashed.search(text) and "query IS NOT NULL" not in text]  # fmt: skip
     assert found == []
+
+
+def test_no_field_is_lost_where_answers_are_written() -> None:
+    """pydantic writes the slots of a dataclass or its `__dict__`, never both: who inherits slots has slots."""
+    declared = {
+        node.name: (ast.unparse(decorator), {ast.unparse(base) for base in node.bases})
+        for package in ("collector", "evaluators", "dashboards")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for decorator in node.decorator_list
+        if ast.unparse(decorator).startswith("dataclass")
+    }
+    slotted = {name for name, (decorator, _) in declared.items() if "slots=True" in decorator}
+    assert "Uncertain" in slotted
+    assert {name for name, (_, bases) in declared.items() if bases & slotted and name not in slotted} == set()

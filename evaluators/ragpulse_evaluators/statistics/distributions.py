@@ -70,6 +70,8 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     low, high, x = 0.0, 1.0, a / (a + b)
     log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
     for _ in range(200):
+        if not low < x < high:  # it is as near to an end as numbers can be
+            break
         error = regularized_beta(x, a, b) - probability
         low, high = (low, x) if error > 0.0 else (x, high)
         slope = math.exp((a - 1.0) * math.log(x) + (b - 1.0) * math.log1p(-x) - log_beta)

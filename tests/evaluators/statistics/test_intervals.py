@@ -298,6 +298,20 @@ def test_clopper_pearson_agrees_with_scipy(n: int, data: st.DataObject) -> None:
     assert (found.lo, found.hi) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("k", "n"),
+    [(1e-300, 5.0), (1e-17, 1.0), (1e-3, 10.0), (0.5, 1.0), (10 - 1e-13, 10.0), (5 - 1e-15, 5.0), (1e9 - 1, 1e9)],
+)
+def test_clopper_pearson_near_an_end(k: float, n: float) -> None:
+    """Weighted sums come as near to nothing or to all as numbers can be: an interval around the rate, no error."""
+    found = clopper_pearson(k, n)
+    assert found is not None
+    assert found.lo is not None
+    assert found.hi is not None
+    assert 0.0 <= found.lo <= k / n <= found.hi
+    assert found.hi <= 1.0
+
+
 def test_clopper_pearson_of_nothing_is_none() -> None:
     """No trials, no interval."""
     assert clopper_pearson(0, 0) is None
