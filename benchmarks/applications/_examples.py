@@ -1,5 +1,6 @@
 """The examples that run here as applications: by name the group of their environment and what has to arrive."""
 
+from pathlib import Path
 from typing import Any
 
 FOUND = {"search": {"ids": ["refunds", "delivery"], "contexts": ..., "query": ...}}
@@ -7,6 +8,12 @@ ANSWERED = {"answer": {"kind": "rag", "response": "A refund is possible within t
 EXAMPLES: dict[str, dict[str, Any]] = {
     "chroma_app": {"group": "stores", "requirements": [], "expected": FOUND | ANSWERED},
     "faiss_app": {"group": "stores", "requirements": [], "expected": FOUND | ANSWERED},
+    "pgvector_app": {
+        "group": "pgvector",
+        "requirements": ["pgserver", "psycopg[binary]"],
+        "expected": FOUND | ANSWERED,
+        "command": ["{python}", str(Path(__file__).with_name("_postgres.py")), "{file}"],
+    },
     "qdrant_app": {"group": "retrievers", "requirements": [], "expected": FOUND | ANSWERED},
     "langgraph_agent": {
         "group": "langchain",
