@@ -200,3 +200,59 @@ def test_a_new_version_of_a_label_is_a_marker(tmp_path: Path) -> None:
     )  # fmt: skip
     assert query_of({"label.kind": "a"}, NOW).filters.labels == ("kind",)
     store.close()
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "overview": {}, "metrics": {"name": ["requests", "errors", "latency_p95", "cost_usd", "quality:judge"]},
+    "exemplars": {"metric": "latency_p50"}, "explain": {"metric": "latency_p50"}, "documents": {}, "blame": {},
+    "failures": {}, "coverage": {}, "check": {"evaluator": "judge", "min": 0.5},
+    "plan": {"evaluator": "judge", "half_width": 0.05}, "labels/suggest": {"evaluator": "judge"},
+    "compare": {"a": "prompt:v0", "b": "prompt:v1"}, "calibration": {"evaluator": "judge"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
+    """Answers of which each has its model as a label: `de` or `Jane's`."""
+    opened = open_store(tmp_path_factory.mktemp("halves"))
+    units = Units(opened)
+    for number in range(60):
+        name = "de" if number % 3 else "Jane's"
+        facts = {"model": name, "latency_ms": 100.0 * number, "prompt_version": f"v{number % 2}", "cost_usd": 0.1}
+        units.scored(number, "judge", uniform(number), facts=facts | {"error": number % 7 == 0})
+        units.decision(number, "kind")
+        units.score(number, "kind", None, label=name)
+        units.contexts(number, ["text"], ids=[f"about {name}"])
+    units.save()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_label_filters_every_figure_as_an_attribute_does(halves: EmbeddedStore, name: str) -> None:
+    """By a parameter and in a condition: the same requests give the same answer."""
+
+    def answer(**chosen: Any) -> Any:
+        found = ask(halves, name, {**RANGE, **ASKED[name], **chosen}, clock=lambda: NOW, lead="judge")
+        for one in (found, *(found.get("series") or [] if isinstance(found, dict) else [])):
+            one.pop("markers", None)
+        return found
+
+    expected = answer(model="Jane's")
+    assert answer(**{"label.kind": "Jane's"}) == expected != answer(model="de")
+    assert answer(where="label.kind = 'Jane''s'") == expected
+
+
+def test_every_figure_of_a_sampled_label_is_weighted(tmp_path: Path) -> None:
+    """Of 420 requests the 20 slow ones are all labelled, the quick ones rarely: the 95th percentile is quick."""
+    store = open_store(tmp_path)
+    units = Units(store)
+    for number in range(420):
+        pi = 0.1 if number < 400 else 1.0
+        units.unit(number, latency_ms=100.0 if number < 400 else 2000.0, user_id=str(number))
+        if units.decision(number, "kind", pi=pi, u=number / 400 % 1.0):
+            units.score(number, "kind", None, label="a")
+    units.save()
+    found = ask(store, "overview", {**RANGE, "label.kind": "a"}, clock=lambda: NOW)
+    assert (found["n_traces"], found["latency_p95"], found["estimated"]) == (420, pytest.approx(100.0), True)
+    store.close()

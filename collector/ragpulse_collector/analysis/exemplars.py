@@ -83,17 +83,16 @@ class _Source(NamedTuple):
     parameters: dict[str, Any]
 
 
-def _relation(metric: str) -> str:
+def _requests(query: Query, metric: str) -> str:
+    """Return the requests of the query, weighted by the labels that it reads."""
     known = traffic_of(metric)
-    return with_columns("traces", known.labels if known else ())
+    relation = with_columns("traces", known.labels if known else (), query.filters)
+    return f"{relation} WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns}"
 
 
 def _values_of(query: Query, metric: str) -> _Source:
     column = column_of(metric)
-    sql = (
-        f"SELECT trace_id AS id, {column} AS y FROM {_relation(metric)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {column} IS NOT NULL"
-    )
+    sql = f"SELECT trace_id AS id, {column} AS y FROM {_requests(query, metric)} AND {column} IS NOT NULL"
     return _Source(sql, query.parameters)
 
 
@@ -164,8 +163,7 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[Chart
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
             f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi,"
-            f" NULL AS scored_by, NULL AS verdict FROM {_relation(metric)}"
-            f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
+            f" NULL AS scored_by, NULL AS verdict FROM {_requests(query, metric)}",
             query.parameters,
         )
     rows = store.read(

@@ -75,7 +75,7 @@ def _shares(store: Store, query: Query, kinds: Sequence[str]) -> dict[tuple[Grou
     requests = (
         f"SELECT *, {KEPT} AS pi, {failure} AS found"
         f" FROM {with_columns('traces', (*query.groups, failure), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns}"
     )
     source = (
         "SELECT *, (found IS NOT DISTINCT FROM kind)::INTEGER AS y"

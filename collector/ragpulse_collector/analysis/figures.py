@@ -212,7 +212,7 @@ def _source(query: Query, value: str, condition: str, labels: tuple[str, ...] = 
     return (
         f"SELECT *, {query.window.bucket('start_time')} AS t, {KEPT} AS pi, {value} AS y"
         f" FROM {with_columns('traces', (*query.groups, *labels), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {condition}"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns} AND {condition}"
     )
 
 

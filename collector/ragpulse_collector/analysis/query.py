@@ -153,7 +153,8 @@ def _among(column: str, values: Sequence[str]) -> Filter:
     if column.startswith(LABEL):
         name = column.removeprefix(LABEL)
         parameter = f"f_label_{hashlib.md5(name.encode()).hexdigest()[:8]}"
-        return Filter(is_labelled(name, f"${parameter}"), {parameter: list(values)}, labels=(name,))
+        condition, beside = is_labelled(name, f"${parameter}")
+        return Filter(condition, {parameter: list(values)}, labels=(name,), beside_labels=beside)
     if column == "tag":
         return Filter("list_has_any(tags, $f_tag::VARCHAR[])", {"f_tag": list(values)})
     sql = f"list_contains($f_{column}::VARCHAR[], {column}::VARCHAR)"
@@ -199,7 +200,8 @@ def meeting(where: str | None) -> Filter:
     """Return the filter of a condition that a user wrote in SQL; raises Invalid."""
     if not where:
         return Filter()
-    return Filter(holding(where), tests="environment" in where, written=True, labels=members_in(where, "label"))
+    (condition, beside), labels = holding(where), members_in(where, "label")
+    return Filter(condition, tests="environment" in where, written=True, labels=labels, beside_labels=beside)
 
 
 def columns_of(names: Iterable[str]) -> tuple[str, ...]:

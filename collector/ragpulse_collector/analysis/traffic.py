@@ -207,10 +207,8 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     known = (_counted(f"{name} IS NOT NULL") for name in lacking)
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
-    source = (
-        f"{with_columns('traces', groups, filters)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
-    )
-    rows = store.read(f"SELECT {', '.join(columns)} FROM {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
+    source = _inside(filters, groups)
+    rows = store.read(f"SELECT {', '.join(columns)} {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
     buckets = [
@@ -225,15 +223,15 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     ]
     if not any(bucket.estimated for bucket in buckets):
         return buckets
-    timed = f"SELECT *, {window.bucket('start_time')} AS t FROM {source}"
+    timed = f"SELECT *, {window.bucket('start_time')} AS t {source}"
     found = _all_quantiles(store, timed, ("t", *groups), parameters)
     return [replace(bucket, values={**bucket.values, **found[bucket.start, *bucket.group]}) for bucket in buckets]
 
 
 def cost_unknown_reason(store: Store, window: Window, filters: Filter) -> str | None:
     """Return why most of the requests without a cost have none; None where every cost is known."""
-    sql = "SELECT mode(cost_unknown_reason) FROM traces WHERE start_time >= $first AND start_time < $last"
-    rows = store.read(f"{sql} AND cost_usd IS NULL AND {filters.sql}", {**window.parameters, **filters.parameters}).rows
+    sql = f"SELECT mode(cost_unknown_reason) {_inside(filters)} AND cost_usd IS NULL"
+    rows = store.read(sql, {**window.parameters, **filters.parameters}).rows
     reason: str | None = rows[0][0]
     return reason
 
@@ -311,8 +309,7 @@ def means(
     known = known_traffic(metric)
     source = (
         f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {known.each} AS y"
-        f" FROM {with_columns('traces', (*groups, *known.labels), filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
+        f" {_inside(filters, (*groups, *known.labels))} AND y IS NOT NULL"
     )
     return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}).items())
 
@@ -347,8 +344,7 @@ def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, .
     users = (
         f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n,"
         " count(*) FILTER (error) AS k"
-        f" FROM {with_columns('traces', groups, filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL"
+        f" {_inside(filters, groups)} GROUP BY ALL"
     )
     whole_users = (
         f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"
@@ -400,19 +396,21 @@ def _tails(store: Store, window: Window, filters: Filter, limits: str) -> list[T
     counts = (_counted(one) for one in ("latency_ms IS NOT NULL", "latency_ms > usual", "cost_usd IS NOT NULL"))
     rows = store.read(
         f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd, upstream_pi"
-        f" {_INSIDE}{filters.sql}) SELECT t, {ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
+        f" {_inside(filters)}) SELECT t, {ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
         f" {', '.join((*counts, *sums))} FROM known, ({limits}) GROUP BY t ORDER BY t",
         {**window.parameters, **filters.parameters},
     ).rows
     return [Tail(*row) for row in rows]
 
 
-_INSIDE = "FROM traces WHERE start_time >= $first AND start_time < $last AND "
+def _inside(filters: Filter, columns: tuple[str, ...] = ()) -> str:
+    relation = with_columns("traces", columns, filters)
+    return f"FROM {relation} WHERE start_time >= $first AND start_time < $last AND {filters.on_columns}"
 
 
 def p95(store: Store, window: Window, filters: Filter) -> float:
     """Return the 95th percentile of latency over the whole window, 0 without requests."""
-    parameters, inside = {**window.parameters, **filters.parameters}, f"{_INSIDE}{filters.sql}"
+    parameters, inside = {**window.parameters, **filters.parameters}, _inside(filters)
     ((value, estimated),) = store.read(f"SELECT quantile_cont(latency_ms, 0.95), {ESTIMATED} {inside}", parameters).rows
     if estimated and value is not None:
         (value,) = weighted_quantile(store, f"SELECT * {inside}", "latency_ms", 0.95, parameters).values()
@@ -421,7 +419,7 @@ def p95(store: Store, window: Window, filters: Filter) -> float:
 
 def requests_by_service(store: Store, query: Query) -> dict[str, float]:
     """Return how many requests each service has; empty text for those without one."""
-    sql = f"SELECT coalesce(service, ''), {_REQUESTS} {_INSIDE}{query.filters.sql} GROUP BY 1"
+    sql = f"SELECT coalesce(service, ''), {_REQUESTS} {_inside(query.filters)} GROUP BY 1"
     return dict(store.read(sql, query.parameters).rows)
 
 

@@ -74,7 +74,12 @@ _TRACES = f"{DECIDED} {_UNDECIDED}"
 
 def traces_of(facts: str, more: Iterable[str]) -> str:
     """Return the view `traces` over other rows of facts, with more columns of theirs."""
-    return f"{''.join((_DECIDED, *(f', {column}' for column in more)))} FROM {facts} WHERE latest {_UNDECIDED}"
+    return f"{decided_of(facts, more)} {_UNDECIDED}"
+
+
+def decided_of(facts: str, more: Iterable[str]) -> str:
+    """Return `DECIDED` over other rows of facts, with more columns of theirs."""
+    return f"{''.join((_DECIDED, *(f', {column}' for column in more)))} FROM {facts} WHERE latest"
 
 
 SOURCE_KEYS = (

@@ -188,7 +188,7 @@ def read_lines(
     source = (
         f"SELECT *, {reach.bucket('start_time')} AS t, {KEPT} AS pi, {added} AS y"
         f" FROM {with_columns('traces', groups, filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND y IS NOT NULL"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.on_columns} AND y IS NOT NULL"
     ) if reach.first < reach.last else ""  # fmt: skip
     found = by_user(store, source, ("t", *groups), {**reach.parameters, **filters.parameters}) if source else {}
     cells: dict[tuple[GroupValue, ...], dict[int, Sums]] = defaultdict(dict)

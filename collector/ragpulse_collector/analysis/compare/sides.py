@@ -341,7 +341,7 @@ def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) 
     source = (
         f"SELECT *, '{WHOLE}' AS whole, {f'{by}::VARCHAR' if by else 'NULL'} AS stratum, {KEPT} AS pi, {column} AS y"
         f" FROM {with_columns('traces', filter(None, (by, side[0])), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql} AND {side[0]} = $side"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns} AND {side[0]} = $side"
         f" AND abs(y) < {_LARGEST}"
     )
     found: dict[str | None, Estimate] = {}

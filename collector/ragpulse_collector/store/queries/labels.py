@@ -26,6 +26,8 @@ STORED = {"topic": "topic", FAILURE: failure_of()}
 _LONGEST = 200
 """The characters of a label that count: senders choose it."""
 _BETWEEN = "request_time >= $first AND request_time < $last"
+_NEAR = "request_time >= $first::TIMESTAMP - INTERVAL 1 DAY AND request_time <= $last"
+"""The verdicts on requests of a range, and on those that its units are part of: see `sample_of`."""
 
 
 def label_column(name: str) -> str:
@@ -40,12 +42,12 @@ def labels_in(columns: Iterable[str]) -> list[str]:
 
 def labels_of(name: str, within: str = "true") -> str:
     """Return the labels of one name (SQL): `trace_id`, `unit` (a hash of trace and span), `label`."""
-    return all_labels(f"evaluator = {literal(name)} AND {within}")
+    return all_labels(f"evaluator = {literal(name)} AND {within}", evaluator=literal(name))
 
 
-def all_labels(chosen: str) -> str:
+def all_labels(chosen: str, evaluator: str = "s.evaluator") -> str:
     """Return the labels that the chosen scores give, as `labels_of` does, each with its `name`."""
-    in_use = "SELECT arg_max(version, request_time) FROM raw.scores u WHERE u.evaluator = s.evaluator"
+    in_use = f"SELECT arg_max(version, request_time) FROM raw.scores u WHERE u.evaluator = {evaluator}"
     rank = f"(source = 'human')::BIGINT * 2 + (version IS NOT DISTINCT FROM ({in_use} AND source = 'online'))::BIGINT"
     return f"""
         SELECT evaluator AS name, any_value(trace_id) AS trace_id, hash(trace_id, span_id) AS unit,
@@ -65,13 +67,17 @@ def of_roots(labels: str) -> str:
 _ROOT = "hash(f.trace_id, f.unit_span_id)"
 _DRAWN = f"""
     SELECT hash(trace_id, span_id) AS unit, max(pi) AS pi, max(u) AS u, bool_or(sampled) AS sampled
-    FROM raw.decisions WHERE latest AND pi > 0 AND pi < 1 AND {_BETWEEN} AND {BARE_NAME} = {{evaluator}}
+    FROM raw.decisions WHERE latest AND pi > 0 AND pi < 1 AND {_NEAR} AND starts_with(evaluator, {{evaluator}})
+      AND {BARE_NAME} = {{evaluator}}
     GROUP BY unit"""
 """The decisions on an evaluator that does not evaluate everything."""
 
 
-def with_labels(relation: str, names: Iterable[str]) -> str:
-    """Return `traces` or `FACTS` of a range (`$first`, `$last`) with a column for each label, and its probability."""
+def with_labels(relation: str, names: Iterable[str], *, listed: bool = False) -> str:
+    """Return `traces` or `FACTS` of a range (`$first`, `$last`) with a column for each label.
+
+    Requests are weighted by its probability, and those left out that were not drawn: unless they are `listed`.
+    """
     columns, joins, pis, base = list[str](), "", list[str](), "raw.trace_facts"
     drawn = dict[str, str]()
     names = list(dict.fromkeys(names))
@@ -84,17 +90,23 @@ def with_labels(relation: str, names: Iterable[str]) -> str:
             columns.append(f"{STORED[name]} AS {column}")
         else:
             columns.append(f"l{number}.label AS {column}")
-            joins += f" LEFT JOIN ({labels_of(name, _BETWEEN)}) l{number} ON l{number}.unit = {_ROOT}"
+            joins += f" LEFT JOIN ({labels_of(name, _NEAR)}) l{number} ON l{number}.unit = {_ROOT}"
             pis.append(_chance(literal(name), drawn))
-    for evaluator, alias in drawn.items():
+    for evaluator, alias in ({} if listed else drawn).items():
         joins += f" LEFT JOIN ({_DRAWN.format(evaluator=evaluator)}) {alias} ON {alias}.unit = {_ROOT}"
-    chances = [f"{pi} AS chance{number}" for number, pi in enumerate(pis)]
+    chances = [f"{pi} AS chance{number}" for number, pi in enumerate(() if listed else pis)]
     facts = f"SELECT {', '.join(('f.*', *columns, *chances))} FROM {base} f{joins} WHERE f.latest"
-    if pis:
-        own = ", ".join(f"chance{number}" for number in range(len(pis)))
+    if chances:
+        own = ", ".join(f"chance{number}" for number in range(len(chances)))
         weighted = f"least(coalesce(upstream_pi, 1), {own}) AS upstream_pi"
         facts = f"SELECT * EXCLUDE ({own}) REPLACE ({weighted}) FROM ({facts}) WHERE least({own}, 1) > 0"
     return f"({traces_of(f'({facts})', map(label_column, names)) if relation == 'traces' else facts})"
+
+
+def undecided_with_labels(undecided: str, names: Iterable[str]) -> str:
+    """Return undecided traces with a column for each label: nobody has judged them yet."""
+    columns = (f"{failure_of() if name == FAILURE else 'NULL::VARCHAR'} AS {label_column(name)}" for name in names)
+    return f"(SELECT {', '.join(('*', *columns))} FROM ({undecided}))"
 
 
 def _chance(evaluator: str, drawn: dict[str, str]) -> str:
@@ -134,12 +146,13 @@ def versions_of(store: Store, name: str, within: Within) -> dict[tuple[str | Non
     return {(version, judge): first for version, judge, first in rows}
 
 
-def is_labelled(name: str, labels: str) -> str:
-    """Return the condition that a trace has one of these labels (a parameter)."""
+def is_labelled(name: str, labels: str) -> tuple[str, str]:
+    """Return the condition that a trace has one of these labels (a parameter): on `traces`, and on `with_labels`."""
+    beside = f"list_contains({labels}::VARCHAR[], {label_column(name)})"
     if name in STORED:
-        return f"list_contains({labels}::VARCHAR[], {STORED[name]})"
+        return f"list_contains({labels}::VARCHAR[], {STORED[name]})", beside
     wanted = f"label IS NOT NULL AND list_contains({labels}::VARCHAR[], label)"
-    return f"trace_id::UUID IN (SELECT trace_id FROM ({of_roots(labels_of(name))}) WHERE {wanted})"
+    return f"trace_id::UUID IN (SELECT trace_id FROM ({of_roots(labels_of(name))}) WHERE {wanted})", beside
 
 
 def label_at(name: str) -> str:
@@ -148,11 +161,14 @@ def label_at(name: str) -> str:
     return STORED.get(name) or f"(SELECT any_value(label) FROM ({labels}) l WHERE l.of_trace = trace_id::UUID)"
 
 
-def holding(where: str) -> str:
-    """Return SQL that is true at a row of `traces` where a user's condition holds; raises Invalid.
+def holding(where: str) -> tuple[str, str]:
+    """Return SQL that is true where a user's condition holds, as `is_labelled` does; raises Invalid.
 
     Labels are read outside of the condition, which is evaluated within TRY: there subqueries are not possible.
     """
     names, sql = members_in(where, "label"), holds(condition(where))
-    fields = ", ".join(f"{literal(name)}: {label_at(name)}" for name in names)
-    return f"list_transform([{{{fields}}}], lambda label: {sql})[1]" if names else sql
+    if not names:
+        return sql, sql
+    rows = (", ".join(f"{literal(name)}: {at(name)}" for name in names) for at in (label_at, label_column))
+    own, beside = (f"list_transform([{{{fields}}}], lambda label: {sql})[1]" for fields in rows)
+    return own, beside

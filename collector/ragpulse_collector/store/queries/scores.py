@@ -124,7 +124,7 @@ def sample_of(
     joins += (
         f" {'' if filter or columns else 'LEFT '}JOIN (SELECT *, {cluster} AS cluster, {IDENTIFIED} AS identified"
         f" FROM {with_columns(f'({FACTS})', columns, filter)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
-        f" AND start_time < $last AND {filter.sql}) t ON t.trace_id = s.trace_id"
+        f" AND start_time < $last AND {filter.on_columns}) t ON t.trace_id = s.trace_id"
     )
     sql = _UNITS.format(
         verdicts=(_LATEST if several else _ONLY).format(
@@ -187,7 +187,7 @@ def _feedback_sample(name: str, within: Within, filter: Filter, columns: tuple[s
     sql = _FEEDBACK_UNITS.format(
         evaluator=literal(measured(FEEDBACK, name)), name=literal(name), cluster=cluster, identified=IDENTIFIED,
         facts=with_columns(f"({FACTS})", columns, filter), columns="".join(f", {column}" for column in columns),
-        filter=filter.sql, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
+        filter=filter.on_columns, live="true" if filter.tests else f"environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'",
     )  # fmt: skip
     return Sample(sql, {**within, **filter.parameters})
 

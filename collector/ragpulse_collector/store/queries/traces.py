@@ -13,11 +13,11 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store, Within
-from ragpulse_collector.store.queries.labels import labels_in, with_labels
+from ragpulse_collector.store.queries.labels import label_column, labels_in, undecided_with_labels, with_labels
 from ragpulse_collector.store.schema import REQUESTS_SINCE
 from ragpulse_collector.store.units.row import REQUEST
 from ragpulse_collector.store.units.undecided import LOW
-from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE
+from ragpulse_collector.store.views import COUNTED, DECIDED, SERIES, UNDECIDED_SINCE, decided_of
 
 DIMENSIONS = (
     "service", "model", "prompt_version", "prompt_name", "variant", "environment", "name", "retriever", "release",
@@ -49,21 +49,30 @@ class Filter:
     """Which traces are kept: requests, other roots, or all."""
     labels: tuple[str, ...] = ()
     """Names of the labels that it reads: figures are weighted by their probabilities."""
+    beside_labels: str = ""
+    """The condition on a row that has these labels as columns, which is quicker; empty: the same."""
 
     @property
     def sql(self) -> str:
         """The condition on a row of `traces`."""
         return f"{_ROOTS[self.roots]}{self.condition}"
 
+    @property
+    def on_columns(self) -> str:
+        """The condition on a row of `with_columns(..., filter)`."""
+        return f"{_ROOTS[self.roots]}{self.beside_labels or self.condition}"
+
     def __bool__(self) -> bool:
         return self.condition != "true"
 
     def __and__(self, other: Filter) -> Filter:
-        condition = " AND ".join(part.condition for part in (self, other) if part) or "true"
+        parts = [part for part in (self, other) if part]
+        condition = " AND ".join(part.condition for part in parts) or "true"
+        beside = " AND ".join(part.beside_labels or part.condition for part in parts)
         parameters = {**self.parameters, **other.parameters}
         roots = other.roots if self.roots == "requests" else self.roots
         tests, written = self.tests or other.tests, self.written or other.written
-        return Filter(condition, parameters, tests, written, roots, (*self.labels, *other.labels))
+        return Filter(condition, parameters, tests, written, roots, (*self.labels, *other.labels), beside)
 
 
 def bound_to(binding: Binding) -> Filter:
@@ -203,11 +212,14 @@ def newest(
     span_limit = limit * _SPANS_A_TRACE
     while True:
         since, n_spans = _undecided_from(store, span_limit, first, last)
-        sql = f"SELECT {COLUMNS} FROM ({UNDECIDED_SINCE}) t WHERE {filter.sql} {_ORDER} {limit}"
+        waiting = undecided_with_labels(UNDECIDED_SINCE, filter.labels)
+        sql = f"SELECT {COLUMNS} FROM {waiting} t WHERE {filter.on_columns} {_ORDER} {limit}"
         undecided = store.read(sql, {**filter.parameters, "since": since}) if n_spans else Rows((), [])
         # After the undecided ones: a trace that is decided in between is read twice, instead of never.
-        enough = {"enough": undecided.rows[-1][START] if len(undecided.rows) == limit else first, "last": last}
-        sql = f"SELECT {COLUMNS} FROM ({DECIDED} AND start_time BETWEEN $enough AND $last) t WHERE {filter.sql}"
+        enough = {"first": undecided.rows[-1][START] if len(undecided.rows) == limit else first, "last": last}
+        facts = with_labels(f"({FACTS})", filter.labels, listed=True) if filter.labels else ""
+        rows = decided_of(facts, map(label_column, filter.labels)) if facts else DECIDED
+        sql = f"SELECT {COLUMNS} FROM ({rows} AND start_time BETWEEN $first AND $last) t WHERE {filter.on_columns}"
         decided = store.read(f"{sql} {_ORDER} {limit}", {**filter.parameters, **enough})
         found = _merged(undecided, decided, limit)
         if n_spans < span_limit or (len(found.rows) == limit and found.rows[-1][START] >= since):
@@ -268,7 +280,7 @@ def grouping_of(store: Store, within: Within, filter: Filter, columns: tuple[str
     group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
     rows = store.read(
         f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns, filter)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filter.sql}"
+        f" WHERE start_time >= $first AND start_time < $last AND {filter.on_columns}"
         f" GROUP BY g ORDER BY n DESC, g LIMIT {limit}",
         {**within, **filter.parameters},
     ).rows
@@ -324,7 +336,7 @@ def _made(column: str) -> str | None:
 def facts_of(filter: Filter, columns: Sequence[str] = ()) -> str:
     """The decided traces that pass the filter, one row each: `trace_id` and `columns`."""
     relation = with_columns(f"({FACTS})", columns, filter)
-    return f"SELECT {', '.join(('trace_id', *columns))} FROM {relation} WHERE {filter.sql}"
+    return f"SELECT {', '.join(('trace_id', *columns))} FROM {relation} WHERE {filter.on_columns}"
 
 
 VERSIONED = {"prompt_version": "prompt_name", "index_version": "data_source"}
@@ -349,12 +361,13 @@ def version_starts(filter: Filter) -> str:
 
 def versions_in(filter: Filter) -> str:
     """One row per version of a prompt or an index that requests of the range use."""
-    return " UNION ALL ".join(
-        f"""
-        SELECT DISTINCT '{kind}' AS kind, {name} AS what, {kind} AS version FROM traces
-        WHERE {kind} IS NOT NULL AND start_time >= $first AND start_time < $last AND {filter.sql}"""
-        for kind, name in VERSIONED.items()
-    )
+    kinds, whats = (", ".join(names) for names in (map(literal, VERSIONED), VERSIONED.values()))
+    return f"""
+        SELECT DISTINCT * FROM (
+            SELECT unnest([{kinds}]) AS kind, unnest([{whats}]) AS what, unnest([{", ".join(VERSIONED)}]) AS version
+            FROM {with_columns("traces", (), filter)}
+            WHERE start_time >= $first AND start_time < $last AND {filter.on_columns})
+        WHERE version IS NOT NULL"""
 
 
 def has_service(store: Store, service: str, within: Within) -> bool:
