@@ -116,11 +116,11 @@ class FakeApi(FakeTopics):
             raise Invalid("`where` must be one SQL boolean: unexpected 'drop'.")
         return {
             "traces_per_day": 1290,
-            "selected_per_day": 1290 * params["rate"],
-            "cost_usd_per_day": 0.27 * params["rate"],
+            "selected_per_day": 1290 * float(params["rate"]),
+            "cost_usd_per_day": 0.27 * float(params["rate"]),
             "budget_usd_per_day": None,
             "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
-            "uncovered_share": 0.0 if params["rate"] else 1.0,
+            "uncovered_share": 0.0 if float(params["rate"]) else 1.0,
             "proposal": None,
         }
 

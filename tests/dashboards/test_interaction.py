@@ -552,7 +552,7 @@ def test_labels_are_given_by_keyboard(browser: Browser, base: str, api: FakeApi)
 
     browser.visit(base, steps)
     label = next(params for operation, params in api.calls if operation == "POST labels")
-    assert (label["passing"], label["label_pi"]) == (False, 0.21)
+    assert (label["passing"], label["label_pi"]) == (False, "0.21")
 
 
 def test_a_rule_shows_its_cost_while_it_is_edited(browser: Browser, site: str) -> None:

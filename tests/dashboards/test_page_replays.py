@@ -14,13 +14,13 @@ from .reading import client, text_of
 
 
 def test_a_started_replay_is_looked_at() -> None:
-    """Starting leads to the run's own page; its numbers reach the API as numbers."""
+    """Starting leads to the run's own page; the operation reads its numbers."""
     api = FakeApi()
     form = {"evaluators": "faithfulness", "since": "7d", "limit": "100", "max_usd": "2", "where": "", "judge": "gpt-6"}
     assert all(f'name="{name}"' in client(api).get("/replays").text for name in form)
     response = client(api).post("/replays", data=form)
     assert response.headers["location"].startswith("/replays/")
-    numbers = {"limit": 100, "max_usd": 2.0}
+    numbers = {"limit": "100", "max_usd": "2"}
     assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "judge": "gpt-6", **numbers}
     run = response.headers["location"].rpartition("/")[2]
     assert f"/compare?b=run%3A{run}" in unescape(client(api).get(response.headers["location"]).text)
@@ -148,4 +148,4 @@ def test_a_replay_by_another_judge_is_compared_with_the_judge_in_use() -> None:
     assert "set it in ragpulse.toml" in text_of(html)
     assert "Stopped the cap of the replay is 2 USD, 0.0004 left" in text_of(html)
     client(api).post(f"/replays/{run}/resume", data={"max_usd": "4"})
-    assert api.calls[-1] == (f"POST replays/{run}/resume", {"max_usd": 4.0})
+    assert api.calls[-1] == (f"POST replays/{run}/resume", {"max_usd": "4"})

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragpulse_collector.cli.options import config_option, config_path, option
+from ragpulse_collector.cli.tables import interval, table
+from ragpulse_collector.words import called
 
 if TYPE_CHECKING:
     from ragpulse_collector.client import Client
@@ -119,7 +121,6 @@ def demo(serving: bool | None, model: str | None, judge: str | None, port: int) 
     """Run a small RAG application over ragpulse's guides, offline, and print its efficiency and quality."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
-    from ragpulse_collector.demo.traffic import print_report
     from ragpulse_collector.settings import Settings
 
     with tempfile.TemporaryDirectory(prefix="ragpulse-demo-") as folder:
@@ -131,7 +132,7 @@ def demo(serving: bool | None, model: str | None, judge: str | None, port: int) 
             questions = _ask_everything(client, model)
             done = _wait_for_evaluations(client, questions)
             click.echo(f"answered {questions} questions, {done} results, {time.monotonic() - started:.1f} s\n")
-            print_report(client, click.echo)
+            _report(client)
             if sys.stdout.isatty() if serving is None else serving:
                 click.echo(f"\npages: {collector.url}/   (Ctrl-C ends)")
                 with suppress(KeyboardInterrupt):
@@ -180,6 +181,42 @@ def _wait_for_evaluations(client: Client, traces: int) -> int:
             return int(client.sql("select count(*) as n from scores").rows()[0]["n"])
         time.sleep(0.1)
     raise TimeoutError(f"evaluations did not finish within {DEADLINE_S:.0f} s: {state}")
+
+
+_FIGURES = {
+    "requests": "requests", "errors": "errors", "latency_p50": "latency p50 ms", "latency_p95": "latency p95 ms",
+    "input_tokens": "tokens in", "output_tokens": "tokens out", "cost_usd": "cost USD",
+    **{f"quality:{name}": called(name)
+       for name in ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")},
+    "fail_rate:groundedness": "fail share", "unclear_rate:groundedness": "unclear share",
+}  # fmt: skip
+
+
+def _report(client: Client) -> None:
+    """Print one column for each prompt version: efficiency, quality with interval, and the verdict."""
+    from ragpulse_collector.demo.traffic import VERSIONS
+
+    names, rows = list(_FIGURES), []
+    asked = {"name": names, "from": "-24h", "step": "all", "group_by": "prompt_version"}
+    answer = client.call("GET metrics", asked)
+    for metric in answer["metrics"]:
+        counted = {} if ":" in metric["name"] else {"n": None}  # how many is the figure itself
+        points = {line["group"]["prompt_version"]: line["points"][-1] | counted for line in metric["series"]}
+        if points:
+            rows.append((_FIGURES[metric["name"]], *(interval(points.get(version)) for version in VERSIONS)))
+    table("", ("", *(f"prompt {version}" for version in VERSIONS)), rows)
+    reasons = "select cost_unknown_reason, count(*) from traces where cost_unknown_reason is not null group by 1"
+    for reason, count in client.call("POST sql", {"query": reasons})["rows"]:
+        click.echo(f"cost of {count} requests unknown: {reason}")
+    before, after = VERSIONS
+    sides = {"a": f"prompt:{before}", "b": f"prompt:{after}", "evaluator": "groundedness"}
+    found = client.call("GET compare", sides)
+    difference = interval(found["difference"])
+    click.echo(f"\ngroundedness, {after} against {before}: {found['verdict']}, difference {difference}")
+    for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:
+        click.echo(f"{mark['text']} began {mark['t'][11:16]} UTC")
+    for flip in found["flips"][:1]:
+        click.echo(f"worst flip: {flip['query']!r}  {flip['a']:.2f} -> {flip['b']:.2f}  ({flip['explanation_b']})")
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})

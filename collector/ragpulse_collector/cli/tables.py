@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,11 +21,6 @@ from ragpulse_collector.refusals import nearest
 from ragpulse_collector.words import called, level
 from ragpulse_collector.words.figures import NBSP, ms, seconds, size, usd
 
-if TYPE_CHECKING:
-    from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
-
-PIPED_WIDTH = 2000
-"""Nothing is cut where no terminal ends the line."""
 ALIGNED = 60
 """Longer values do not widen their column: the next value follows after two blanks."""
 LONGEST_ID = 36
@@ -38,13 +33,6 @@ _FAILED = re.compile(r"(\S+ )?(error|failed|fails|firing|worse)")
 QUESTION = 60
 """The beginning of a question that a table shows."""
 GAP = "  "
-
-
-def console() -> Console:
-    """Return a console that never breaks lines of piped output."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, stored: bool = False) -> None:
@@ -364,24 +352,15 @@ def watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
 @contextmanager
 def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
     """Provide the function that shows the progress of a run; print its last state at the end."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[cost]}"),
-    )
     plain = in_ci() or not sys.stderr.isatty()
     latest, printed_at = run, 0.0
-    with Progress(*columns, disable=plain or quiet, console=console()) as bars:
-        bar = bars.add_task(called(run["evaluator"]), total=run["total"], cost="")
+    look: dict[str, Any] = {"label": called(run["evaluator"]), "show_pos": True, "item_show_func": _spent}
+    with click.progressbar(length=run["total"], file=sys.stderr, hidden=plain or quiet, **look) as bar:
 
         def show(state: dict[str, Any]) -> None:
             nonlocal latest, printed_at
             latest = state
-            bars.update(bar, completed=state["done"], cost=f"{state['cost_usd'] or 0:.4f} USD")
+            bar.update(state["done"] - bar.pos, state)
             if plain and not quiet and time.monotonic() - printed_at > LINE_EVERY_S:
                 printed_at = time.monotonic()
                 click.echo(_summary(state), err=True)
@@ -389,6 +368,10 @@ def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
         yield show
     if not quiet:
         click.echo(_summary(latest))
+
+
+def _spent(state: dict[str, Any] | None) -> str:
+    return f"{state['cost_usd'] or 0:.4f} USD" if state else ""
 
 
 def _summary(run: dict[str, Any]) -> str:

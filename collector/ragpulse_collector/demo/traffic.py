@@ -1,7 +1,5 @@
 """Hours of generated traffic: the application answers now, and its spans are moved into the past.
 
-`print_report` prints the table of the demo.
-
 visits (time, question, user, prompt) ─▶ application, decorated ─▶ spans, feedback ─ moved back ─▶ OTLP bodies
 """
 
@@ -11,11 +9,11 @@ import gzip
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Literal
 
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -24,10 +22,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 import ragpulse
 from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
-from ragpulse_collector.client import Client
 from ragpulse_collector.demo.application import GAP, MADE_UP, NEW, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.words import called, level
 
 VERSIONS = ("v1", "v2")
 HOURS = 5.7
@@ -201,81 +197,3 @@ def _duration_ms(step: Span, chance: random.Random) -> float:
 
 def _body(signal: Literal["traces", "logs"], request: Message) -> RawBody:
     return RawBody(signal=signal, content_type="application/x-protobuf", body=request.SerializeToString())
-
-
-EFFICIENCY = (
-    ("requests", "requests", "{:.0f}"),
-    ("errors", "errors", "{:.0f}"),
-    ("latency_p50", "latency p50 ms", "{:.0f}"),
-    ("latency_p95", "latency p95 ms", "{:.0f}"),
-    ("input_tokens", "tokens in", "{:.0f}"),
-    ("output_tokens", "tokens out", "{:.0f}"),
-    ("cost_usd", "cost USD", "{:.5f}"),
-)
-QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
-VERDICTS = ("fail_rate", "unclear_rate")
-Say = Callable[[str], object]
-
-
-def print_report(client: Client, say: Say) -> None:
-    """Print one column for each prompt version: efficiency, quality with interval, and the verdict."""
-    say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in VERSIONS))
-    for name, label, form in EFFICIENCY:
-        points = _by_version(client, name)
-        say(f"{label:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in VERSIONS))
-    for evaluator in QUALITY:
-        points = _by_version(client, f"quality:{evaluator}")
-        if any(points.get(version) for version in VERSIONS):
-            say(f"{called(evaluator):22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
-    for measure in VERDICTS:
-        points = _by_version(client, f"{measure}:groundedness")
-        label = measure.replace("_rate", " share")
-        say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
-    reasons = client.sql(
-        "select cost_unknown_reason as r, count(*) as n from traces where cost_unknown_reason is not null group by 1"
-    ).rows()
-    for row in reasons:
-        say(f"cost of {row['n']} requests unknown: {row['r']}")
-    _print_verdict(client, say)
-
-
-def _print_verdict(client: Client, say: Say) -> None:
-    sides = {"a": f"prompt:{VERSIONS[0]}", "b": f"prompt:{VERSIONS[1]}", "evaluator": "groundedness"}
-    answer = client.call("GET compare", sides)
-    difference = answer["difference"]
-    say(
-        f"\ngroundedness, {VERSIONS[1]} against {VERSIONS[0]}: {answer['verdict']}, "
-        f"difference {difference['value']:+.3f}{_interval(difference)}"
-    )
-    for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:
-        say(f"{mark['text']} began {mark['t'][11:16]} UTC")
-    for flip in answer["flips"][:1]:
-        say(f"worst flip: {flip['query']!r}  {flip['a']:.2f} -> {flip['b']:.2f}  ({flip['explanation_b']})")
-
-
-def _by_version(client: Client, name: str) -> dict[str, dict[str, Any]]:
-    answer = client.metrics(name, from_="-24h", step="all", group_by=["prompt_version"])
-    return {
-        series["group"]["prompt_version"]: point
-        for series in answer["series"]
-        for point in series["points"]
-        if point["value"] is not None
-    }
-
-
-def _plain(point: dict[str, Any] | None, form: str) -> str:
-    return form.format(point["value"]) if point else "unknown"
-
-
-def _estimate(point: dict[str, Any] | None) -> str:
-    if not point:
-        return "not measured"
-    lo, hi = point["lo"], point["hi"]
-    told = f"{point['value']:.3f}" if lo is None or hi is None else level(point["value"], lo, hi)
-    return f"{told} n={point['n']}"
-
-
-def _interval(figures: dict[str, Any]) -> str:
-    """Format the interval; empty where too few users give none."""
-    lo, hi = figures["lo"], figures["hi"]
-    return "" if lo is None or hi is None else f" ({lo:+.3f} to {hi:+.3f})"

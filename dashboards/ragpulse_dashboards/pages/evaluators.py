@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import QueryParams
@@ -16,6 +15,7 @@ from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.operations.rules import EvaluatorList, RuleInForce, RuleList, RulePreview
 from ragpulse_collector.operations.runs import RunList
 from ragpulse_collector.refusals import Invalid, NotFound, Refusal
+from ragpulse_collector.settings import RuleSettings
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
 __all__ = ["routes"]
@@ -29,6 +29,8 @@ GROUPS: Final = (
 )
 """Evaluators by their cost class."""
 DRIFT: Final = {"freeze": "POST drift/anchors", "run": "POST drift/run"}
+FIELDS: Final = ("name", "where", "unit", "budget_usd_per_day")
+"""The fields of a rule that are one text, where they are filled."""
 STRATA: Final = 3
 """Rows of the form for a new rule."""
 
@@ -104,86 +106,49 @@ async def _rule(site: Site, name: str) -> "RuleInForce":
     return rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleForm:
-    """The fields of a rule in a form; None: not given."""
-
-    name: str
-    evaluators: Sequence[str]
-    rate: float = 0.05
-    where: str | None = None
-    strata: Sequence[dict[str, str | float]] = ()
-    unit: str | None = None
-    budget_usd_per_day: str | float | None = None
-
-    def params(self) -> dict[str, str | float | Sequence[str] | Sequence[dict[str, str | float]]]:
-        """Return the fields that are given, as parameters of an operation."""
-        return {name: value for name in RuleForm.__slots__ if (value := getattr(self, name)) is not None}
-
-
 async def edit(site: Site, request: Request) -> Response:
     """Show the form of one rule, empty or filled, with the predicted cost."""
-    name = request.path_params.get("name")
-    query = request.query_params
-    draft = RuleForm(name=query.get("name", ""), evaluators=query.getlist("evaluators"))
-    rule = await _rule(site, name) if name else draft
+    name, query = request.path_params.get("name"), request.query_params
+    rule = await _rule(site, name) if name else None
+    strata = rule.strata if rule else ()
     answer: EvaluatorList = await site.api("GET evaluators", {})
     context = {
-        "rule": rule,
-        "new": name is None,
+        "rule": rule or {"name": query.get("name"), "evaluators": query.getlist("evaluators"), "rate": 0.05},
+        "new": rule is None,
         "evaluators": sorted(answer.evaluators, key=lambda evaluator: (not evaluator.online, evaluator.name)),
-        "strata": [*rule.strata, *[None] * (STRATA - len(rule.strata))],
+        "strata": [*strata, *[None] * (STRATA - len(strata))],
     }
     return site.render(request, "rule.html", context)
 
 
-def _rule_in(form: QueryParams) -> RuleForm:
-    """Return the rule of form fields; raises Invalid."""
-    strata = list[dict[str, str | float]]()
-    for number in range(STRATA * 4):
-        where = form.get(f"stratum_where_{number}", "").strip()
-        if where:
-            rate = _rate(form.get(f"stratum_rate_{number}", ""), f"the rate of condition {number + 1}")
-            strata.append({"where": where, "rate": rate})
+def _rule_in(form: QueryParams) -> dict[str, str | Sequence[str] | Sequence[dict[str, str]]]:
+    """Return the fields of a form that are filled, as parameters of an operation, which checks them; raises Invalid."""
+    strata = [
+        {"where": where, "rate": form.get(f"stratum_rate_{number}", "")}
+        for number in range(STRATA * 4)
+        if (where := form.get(f"stratum_where_{number}", "").strip())
+    ]
     evaluators = form.getlist("evaluators")
     if not evaluators:
         raise Invalid("Choose at least one evaluator.")
-    return RuleForm(
-        name=form.get("name", "").strip(),
-        evaluators=evaluators,
-        rate=_rate(form.get("rate", ""), "the rate"),
-        where=form.get("where", "").strip() or None,
-        strata=strata,
-        unit=form.get("unit") or None,
-        budget_usd_per_day=form.get("budget_usd_per_day") or None,
-    )
-
-
-def _rate(text: str, field: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate <= 1:
-        raise Invalid(f"{field} must be a number from 0 to 1, such as 0.05.")
-    return rate
+    fields = {name: text for name in FIELDS if (text := form.get(name, "").strip())}
+    return {**fields, "rate": form.get("rate", ""), "evaluators": evaluators, "strata": strata}
 
 
 async def preview(site: Site, request: Request) -> Response:
     """Show what the rule in the form would select and cost a day, and the rates that would be better."""
     form = request.query_params
     try:
-        rule = _rule_in(form)
-        answer: RulePreview = await site.api("GET rules/preview", {**rule.params(), "name": rule.name or "preview"})
+        answer: RulePreview = await site.api("GET rules/preview", {"name": "preview", **_rule_in(form)})
     except Refusal as error:
         return site.render(request, "rule_preview.html", {"problem": error.message})
-    return site.render(request, "rule_preview.html", {"preview": answer, "rule": rule, "form": form})
+    return site.render(request, "rule_preview.html", {"preview": answer})
 
 
 async def save(site: Site, request: Request) -> Response:
     """Create or change a rule."""
     form = await read_form(request)
-    rule = _rule_in(form).params()
+    rule = _rule_in(form)
     if form.get("existing"):
         await site.api(f"PUT rules/{segment(form['existing'])}", rule)
     else:
@@ -194,10 +159,9 @@ async def save(site: Site, request: Request) -> Response:
 async def pause(site: Site, request: Request) -> Response:
     """Set a rule's rates to 0; its conditions stay."""
     rule = await _rule(site, request.path_params["name"])
-    kept = {name: getattr(rule, name) for name in RuleForm.__slots__}
     strata = [{"where": stratum.where, "rate": 0.0} for stratum in rule.strata]
-    paused = RuleForm(**kept | {"rate": 0.0, "strata": strata})
-    await site.api(f"PUT rules/{segment(rule.name)}", paused.params())
+    paused = rule.model_dump(include={*RuleSettings.model_fields}, exclude_none=True) | {"rate": 0.0, "strata": strata}
+    await site.api(f"PUT rules/{segment(rule.name)}", paused)
     return see_other("/evaluators?done=saved")
 
 

@@ -75,21 +75,12 @@ def _judges(runs: ReplayList, problem: Refusal | None) -> dict[str, str | list[s
     return {"judges": list(dict.fromkeys((*asked, *JUDGES))), "lacks_judge": name if lacks else ""}
 
 
-def _params(form: QueryParams) -> dict[str, str | float | list[str]]:
-    """Return the fields that are given, as parameters of an operation; raises Invalid."""
+def _params(form: QueryParams) -> dict[str, str | list[str]]:
+    """Return the fields that are given, as parameters of an operation, which checks them; raises Invalid."""
     texts = {name: text for name in (*FIELDS, *SELECTION) if (text := form.get(name, "").strip())}
     if "evaluators" not in texts:
         raise Invalid("Choose an evaluator to replay.")
-    kinds = (("limit", int), ("max_usd", float))
-    numbers = {name: _number(name, kind, texts[name]) for name, kind in kinds if name in texts}
-    return {**texts, "evaluators": [texts["evaluators"]], **numbers}
-
-
-def _number(name: str, kind: type[int] | type[float], text: str) -> float:
-    try:
-        return kind(text)
-    except ValueError:
-        raise Invalid(f"{name} must be a number.") from None
+    return {**texts, "evaluators": [texts["evaluators"]]}
 
 
 async def bill(site: Site, request: Request) -> Response:
@@ -151,7 +142,7 @@ async def act(site: Site, request: Request) -> Response:
     if action not in ACTIONS:
         raise NotFound("A run can be cancelled, resumed, used, set aside or deleted.")
     cap = (await read_form(request)).get("max_usd", "").strip()
-    await site.api(f"POST replays/{run_id}/{action}", {"max_usd": _number("max_usd", float, cap)} if cap else {})
+    await site.api(f"POST replays/{run_id}/{action}", {"max_usd": cap} if cap else {})
     return see_other(f"/replays/{run_id}")
 
 

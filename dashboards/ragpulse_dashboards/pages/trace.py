@@ -222,25 +222,13 @@ async def label(site: Site, request: Request) -> Response:
         "passing": form["verdict"] == "good",
         "score": VERDICTS[form["verdict"]],
     }
-    params |= {name: form[name] for name in ("comment", "span_id") if form.get(name)}
-    if form.get("label_pi"):
-        params["label_pi"] = _probability(form["label_pi"])
+    params |= {name: form[name] for name in ("comment", "span_id", "label_pi") if form.get(name)}
     await site.api("POST labels", params)
     if form.get("return_to") != "label":
         return see_other(_trace_url(request, "label"))
     return see_other(
         link("/label", {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]})
     )
-
-
-def _probability(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise Invalid("label_pi is a probability: above 0, at most 1.")
-    return value
 
 
 async def evaluate(site: Site, request: Request) -> Response:
