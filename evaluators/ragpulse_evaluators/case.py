@@ -79,6 +79,8 @@ class Context(BaseModel):
     @property
     def names(self) -> tuple[str, ...]:
         """What an answer may cite it by: its id, ids in the metadata, and its document, also without the folder."""
+        if not self.metadata:
+            return (self.id,) if self.id else ()
         sources = [str(name) for name in _named(self.metadata, SOURCE_KEYS)]
         files = [name.rstrip("/").rpartition("/")[2] for name in sources]
         return tuple(

@@ -111,7 +111,11 @@ class _Checker:
         cited = tuple(dict.fromkeys(place for target in mark.targets for place in self._places.get(target, ())))
         for target in mark.targets:
             verdicts = {place: self._verdict(claim, place, cited) for place in self._places.get(target, ())}
-            place = max(verdicts, key=lambda place: (verdicts[place].supported, verdicts[place].score), default=None)
+            place = max(
+                verdicts,
+                key=lambda place: (verdicts[place].supported is not False, verdicts[place].score),
+                default=None,
+            )
             verdict = None if place is None else verdicts[place]
             yield Citation(
                 mark=mark.text,

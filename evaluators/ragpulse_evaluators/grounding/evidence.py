@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import nsmallest
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.text import Kept, Sentence, Word, split_sentences, words
+from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, words
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
@@ -35,7 +35,7 @@ class ContextSentence:
     @cached_property
     def keys(self) -> frozenset[str]:
         """Keys of all tokens."""
-        return frozenset(t.key for t in self.tokens)
+        return frozenset([t.key for t in self.tokens])
 
     @cached_property
     def quantities(self) -> list[Quantity]:
@@ -43,9 +43,9 @@ class ContextSentence:
         return quantities(self.tokens)
 
 
-def bigrams(tokens: Sequence[Word]) -> set[tuple[str, str]]:
+def bigrams(tokens: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Return the pairs of content words that follow one another, whatever light words stand between."""
-    return set(pairwise([token.key for token in tokens if token.content]))
+    return pairwise([token.key for token in tokens if token.content])
 
 
 class EvidenceIndex:
@@ -68,8 +68,9 @@ class EvidenceIndex:
         sentences = _values(text) if by_value else ((s, s.text, "") for s in split_sentences(text))
         for sentence, read, denied in sentences:
             found = ContextSentence(number, sentence, words(read), frozenset(t.key for t in words(denied) if t.content))
+            place, postings = len(self.sentences), self.postings
             for key in found.keys:
-                self.postings[key].append(len(self.sentences))
+                postings[key].append(place)
             self.sentences.append(found)
 
     @cached_property
@@ -84,9 +85,9 @@ class EvidenceIndex:
         return frozenset(t.key for s in self.sentences for t in s.tokens[1:] if t.capital)
 
     @cached_property
-    def bigrams(self) -> frozenset[tuple[str, str]]:
+    def bigrams(self) -> set[tuple[str, str]]:
         """Pairs of content words that follow one another in a context sentence."""
-        return frozenset().union(*(bigrams(s.tokens) for s in self.sentences))
+        return set(chain.from_iterable(bigrams(s.tokens) for s in self.sentences))
 
     def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
@@ -113,12 +114,14 @@ class EvidenceIndex:
 
     def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
         """Return what each key weighs: the rarer, the more; one that no context holds as much as the rarest."""
-        return {t.key: self._rarity[t.key] * (0.2 if t.function else 1.0) for t in tokens}
+        found, rarity = self.postings.get, self._rarity
+        return {t.key: rarity[len(found(t.key, "1"))] * (0.2 if t.function else 1.0) for t in tokens}
 
     @cached_property
-    def _rarity(self) -> Kept[float]:
+    def _rarity(self) -> Sequence[float]:
+        """What a key weighs by the number of sentences that hold it."""
         count = len(self.sentences)
-        return Kept(lambda key: math.log(1 + count / len(self.postings.get(key, "1"))))
+        return [math.inf, *(math.log(1 + count / held) for held in range(1, max(1, count) + 1))]
 
 
 @lru_cache(maxsize=2)

@@ -52,8 +52,8 @@ def measure(tokens: Sequence[Word], support: Sequence[ContextSentence], index: E
     """Measure one claim, cut into its words, against its supporting context sentences (best first)."""
     claim = _Claim(tokens, support, index)
     objections = tuple(_objections(claim))
-    pairs = bigrams([tokens[i] for i in claim.content])
-    denies = any([t.negation for s in support for t in s.tokens])
+    pairs = set(bigrams([tokens[i] for i in claim.content]))
+    denies = claim.negated and any([t.negation for s in support for t in s.tokens])
     features = {
         "words": sum([key not in index.postings for key in claim.keys]) / max(1, len(tokens)),
         "names": min(2, sum([i > 0 and tokens[i].capital for i in claim.new])) / 2,
@@ -127,14 +127,16 @@ def _rival(quantity: Quantity, free: Sequence[Quantity], claim: _Claim) -> Quant
 
 def _edits(claim: _Claim) -> Iterator[str]:
     """Yield what differs in a claim that copies a part of its best context sentence but for one place."""
+    if claim.same < max(_LEAST, len(claim.keys) / 2):
+        return  # no copy, wherever they differ
     places = _gaps(claim.keys, claim.theirs)
     if len(places) != 1:
         return
     ((mine, theirs),) = places
-    if claim.same < max(_LEAST, _COPIED * (claim.same + len(theirs))):
+    if claim.same < _COPIED * (claim.same + len(theirs)):
         return
     said = claim.tokens[mine.start : mine.stop]
-    whole = claim.same >= max(_COPIED * len(claim.theirs), len(claim.keys) / 2)
+    whole = claim.same >= _COPIED * len(claim.theirs)
     if whole and mine.start and sum(i in claim.new for i in mine) >= _CLAUSE:
         yield f"“{' '.join(t.text for t in said)}” added to a copied sentence"
     elif claim.same >= _COPIED * len(claim.tokens):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import PlainEvaluator
 from ragpulse_evaluators.grounding.markup import claims_nothing, read_markup
-from ragpulse_evaluators.grounding.text import content_size, split_sentences
+from ragpulse_evaluators.grounding.text import Kept, content_size, split_sentences
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -116,9 +116,9 @@ OFFERS = re.compile(
 _WORD = re.compile(r"\w+")
 _NO = frozenset(
     {"no", "not", "cannot", "none", "unable", "insufficient", "unknown", "unanswerable", "n", "na", "ne", "pas"}
-    | {"não", "nicht", "información", "informação", "informações"}
+    | {"não", "nicht", "información", "informação", "informações", "sorry", "afraid"}
 )
-_NO_INSIDE = ("不", "没", "沒", "未", "无", "無", "kein", "i am sorry", "i am afraid")
+_NO_INSIDE = ("不", "没", "沒", "未", "无", "無", "kein")
 
 
 def may_decline(text: str) -> bool:
@@ -126,8 +126,15 @@ def may_decline(text: str) -> bool:
 
     A hundred phrases take a millisecond for a page of text that has none of them, this a fiftieth.
     """
-    folded = _folded(text)
+    return any(map(_HINTS.__getitem__, text.split()))
+
+
+def _hints(piece: str) -> bool:
+    folded = _folded(piece)
     return not _NO.isdisjoint(_WORD.findall(folded)) or any(part in folded for part in _NO_INSIDE)
+
+
+_HINTS = Kept(_hints)
 
 
 def _folded(text: str) -> str:
@@ -241,9 +248,10 @@ def find_refusal(response: str) -> str | None:
 def speaks_of_sources(text: str) -> bool:
     """Tell whether a sentence only says that something is not in the sources: it claims nothing that they could say."""
     text = expand(text)
-    match = None if any(map(str.isdigit, text)) else declining_at(text)
+    match = declining_at(text)
     return (
         match is not None
+        and not any(map(str.isdigit, text))
         and content_size(text[: match.start()]) + _content_after_but(text[match.end() :]) <= _MAX_BESIDE
     )
 

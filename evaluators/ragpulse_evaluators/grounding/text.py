@@ -157,7 +157,8 @@ def is_unsplit(text: str) -> bool:
 
     It is kept for the next check of the same case.
     """
-    return len(_UNSPLIT.findall(text)) > _UNSPLIT_SHARE * sum(map(str.isalpha, text))
+    found = len(_UNSPLIT.findall(text))
+    return found > 0 and found > _UNSPLIT_SHARE * sum(map(str.isalpha, text))
 
 
 def words(text: str) -> list[Word]:

@@ -106,6 +106,7 @@ FAQ = [
         ("Returns are free of charge [returns-1].", 3, True),
         ("Returns are free of charge [c7f1].", 3, True),
         ("Bananas are rich in potassium [returns.pdf].", 3, False),
+        ("Refunds need the approval of a manager within thirty days [faq.md].", 1, True),  # the other is unclear
     ],
 )
 def test_a_mark_may_name_an_id_in_the_metadata_or_the_document(response: str, rank: int, supported: bool) -> None:
