@@ -251,7 +251,7 @@ class SeaweedFS(_Server):
     def stop(self) -> None:
         """Send SIGKILL."""
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(60)
 
 
 class Answer(NamedTuple):

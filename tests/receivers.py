@@ -24,7 +24,7 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if outer.hold is not None:
-                    outer.hold.wait(30)
+                    outer.hold.wait(60)
                 outer.taken.append((dict(self.headers.items()), body))
                 self.send_response(outer.code)
                 if 300 <= outer.code < 400:

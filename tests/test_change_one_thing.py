@@ -65,11 +65,11 @@ def test_an_operation_a_column_a_parameter_and_a_field(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", walks.copied(product, walks.changes(*four)))
     (product / "docs").mkdir()
     generator = shutil.copy(walks.ROOT / "docs" / "generate.py", product / "docs")
-    subprocess.run([sys.executable, generator], check=True, timeout=120)
+    subprocess.run([sys.executable, generator], check=True, timeout=300)
     with Served(tmp_path / "new.duckdb") as changed:
         assert _looked_up(changed.url) == (["Agent", "helper"], [1], True)
         asked = subprocess.run(
-            [sys.executable, "-c", SURFACES, changed.url], check=True, timeout=120, capture_output=True, text=True
+            [sys.executable, "-c", SURFACES, changed.url], check=True, timeout=300, capture_output=True, text=True
         )
     *printed, told = asked.stdout.splitlines()
     assert json.loads(told) == [[{"value": "helpdesk", "n": 2}]] * 3

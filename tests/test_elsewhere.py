@@ -83,7 +83,7 @@ def printed(code: str, *arguments: str) -> str:
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

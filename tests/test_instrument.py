@@ -71,7 +71,7 @@ assert ragpulse.flush(20)
 def _trace(running: Collector, program: list[str], **environment: str) -> dict[str, Any]:
     """The only trace with the query, after the program has run."""
     command = [sys.executable, "-W", "ignore", *program]
-    subprocess.run(command, env={**os.environ, "RAGPULSE_URL": running.url, **environment}, check=True, timeout=100)
+    subprocess.run(command, env={**os.environ, "RAGPULSE_URL": running.url, **environment}, check=True, timeout=300)
     query = "select * from traces where decided and query = 'What is the capital of France?'"
     (trace,) = until(connect(running.url), query)
     return trace
@@ -91,7 +91,7 @@ def test_async_chains_keep_their_clients_apart(collector: Start, loopback_model:
     running = collector()
     model = loopback_model(lambda prompt: f"It is {prompt}")
     environment = os.environ | {"RAGPULSE_URL": running.url, "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "k"}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", TOGETHER], env=environment, check=True, timeout=100)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", TOGETHER], env=environment, check=True, timeout=300)
     client = connect(running.url)
     found = until(
         client, "select response, input_tokens from traces where decided and input_tokens is not null order by 1", 4

@@ -29,7 +29,7 @@ StartModel = Callable[[Callable[[str], str]], LoopbackModel]
 def _sdk_ends() -> Iterator[None]:
     """Leave no exporter thread behind."""
     yield
-    ragpulse.shutdown(timeout=2)
+    ragpulse.shutdown(timeout=60)
 
 
 @ragpulse.retriever
@@ -63,7 +63,7 @@ def test_offline_checks_score_without_a_key_or_a_file(collector: Start) -> None:
     running = collector()
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     assert answer("How tall is the Eiffel Tower?") == "The Eiffel Tower is 330 metres tall."
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     client = connect(running.url)
     scores = until(client, "select * from scores where status = 'ok' and evaluator = 'groundedness'", 1)
     assert scores[0]["normalized"] > 0.5
@@ -79,7 +79,7 @@ def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
     running = collector()
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     answer("How tall is the Eiffel Tower?")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     client = connect(running.url)
     (trace,) = until(client, "select * from traces where decided", 1)
     assert trace["query"] == "How tall is the Eiffel Tower?"
@@ -115,7 +115,7 @@ def test_what_is_recorded_is_what_is_stored(collector: Start) -> None:
     tracer = ragpulse.tracer_provider().get_tracer("a graph of LangChain")
     said = '{"messages": [{"type": "human", "data": {"content": "q"}}, {"type": "ai", "data": {"content": "a"}}]}'
     tracer.start_span("graph", attributes={"openinference.span.kind": "CHAIN", "output.value": said}).end()
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     client = connect(running.url)
     rows = until(client, "select name, response from spans", len(EXACT) + 2)
     stored = {row["name"]: row["response"] for row in rows}
@@ -143,7 +143,7 @@ def test_a_passage_is_named_by_its_own_id_or_its_document(collector: Start) -> N
     ragpulse.rag(name="cite")(lambda question: passages(question) and said)("How long?")
     ragpulse.retriever(name="bare")(lambda query: [{"id": 7, "plot": "A thief."}])("q")
     ragpulse.retriever(name="plots", contexts="plot")(lambda query: [{"id": 7, "plot": "A thief."}])("q")
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     client = connect(running.url)
     (score,) = until(client, "select * from scores where evaluator = 'citation_check' and status = 'ok'", 1)
     assert score["score"] == 1.0
@@ -181,7 +181,7 @@ def test_a_judge_scores_live_traffic_and_the_page_shows_it(
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     for number in range(4):
         answer(f"How tall is tower {number}?", text="It is made of gold." if number == 0 else "It is 330 metres tall.")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     client = connect(running.url)
     scores = until(client, "select * from scores where evaluator = 'faithfulness' and status = 'ok'", 4)
     assert sorted(score["normalized"] for score in scores) == [0.0, 1.0, 1.0, 1.0]

@@ -100,7 +100,7 @@ def ask(endpoint: str, *, sdk: Path | None, compression: str) -> str:
         env=environment(sdk, OTEL_EXPORTER_OTLP_COMPRESSION=compression),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

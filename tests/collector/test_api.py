@@ -497,9 +497,9 @@ def test_status_says_how_long_the_oldest_evaluation_waits(collector: Start) -> N
     assert client.call("GET status")["evaluations"]["oldest_s"] == 0
     job = "INSERT INTO raw.eval_jobs (job_id, evaluator, created_at) SELECT uuid(), 'e', $at::TIMESTAMP - to_seconds(i)"
     work = f"{job} FROM range(1000, 1003) r(i)"
-    running.store.write(lambda t: t.execute(work, {"at": t.at})).result(20)
+    running.store.write(lambda t: t.execute(work, {"at": t.at})).result(60)
     score = "INSERT INTO raw.scores (job_id, evaluator, status, source, created_at) SELECT uuid(), 'e', 'ok', 'online'"
-    running.store.write(lambda t: t.execute(f"{score}, $at::TIMESTAMP FROM range(60)", {"at": t.at})).result(20)
+    running.store.write(lambda t: t.execute(f"{score}, $at::TIMESTAMP FROM range(60)", {"at": t.at})).result(60)
     evaluations = client.call("GET status")["evaluations"]
     assert evaluations["pending"] == evaluations["due"] == 3
     assert 1002 <= evaluations["oldest_s"] < 1100

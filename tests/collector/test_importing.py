@@ -190,7 +190,6 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

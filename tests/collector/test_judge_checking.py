@@ -31,7 +31,7 @@ class Bench:
         self.collectors: list[Collector] = []
 
     def _answer(self, prompt: str) -> str:
-        self.open.wait(30)
+        self.open.wait(60)
         return judged(prompt, truth, choice)
 
     def serve(self, more: str = "", *, judge: str | None = None, name: str = "", host: str = "127.0.0.1") -> Client:
@@ -180,7 +180,7 @@ def test_a_stop_in_the_middle_leaves_no_half_result(bench: Bench) -> None:
 
     bench.model.answer = holds
     begun = client.call("POST judge/check")
-    assert held.wait(30)
+    assert held.wait(60)
     bench.collectors.pop().stop()
     assert stored_reports("own.duckdb") == []
     bench.model.answer = answer

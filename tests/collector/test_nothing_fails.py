@@ -117,7 +117,7 @@ def test_short_memory_and_a_full_disk_are_503(
 def connected(url: str, sent: bytes = b"") -> socket.socket:
     """A connection that sends this and nothing more."""
     host, port = urlsplit(url).netloc.split(":")
-    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection = socket.create_connection((host, int(port)), timeout=60)
     connection.sendall(sent)
     return connection
 
@@ -130,8 +130,9 @@ SLOW_BODY = (
 def test_connections_without_a_request_make_room(collector: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a low limit of open files: health and receiving answer, and the connection in use stays."""
     monkeypatch.setattr(server, "most_connections", lambda: 40)
+    monkeypatch.setattr(server.BoundedProtocol, "head_within_s", 600.0)
     url = collector().url
-    with ExitStack() as opened, closing(HTTPConnection(urlsplit(url).netloc, timeout=10)) as kept:
+    with ExitStack() as opened, closing(HTTPConnection(urlsplit(url).netloc, timeout=60)) as kept:
         for sent in (b"", b"GET /healthz HT", SLOW_BODY):
             kept.request("GET", "/healthz")
             assert kept.getresponse().read() == b"ok\n"
@@ -139,7 +140,7 @@ def test_connections_without_a_request_make_room(collector: Start, monkeypatch: 
                 opened.enter_context(connected(url, sent))
             assert [ask(url, "GET", "/healthz")[0], ask(url, "POST", "/v1/traces", {})[0]] == [200, 200], sent
             if sent != SLOW_BODY:
-                eventually(lambda: ask(url, "GET", "/api/v1/evaluators")[0], lambda status: status == 200, within_s=5)
+                eventually(lambda: ask(url, "GET", "/api/v1/evaluators")[0], lambda status: status == 200)
         status, retry_after, body = ask(url, "GET", "/api/v1/evaluators")
         assert (status, retry_after) == (503, "10"), body
         assert "raise the limit of open files" in body

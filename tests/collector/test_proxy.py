@@ -67,7 +67,7 @@ class Proxy:
 
     def close(self) -> None:
         self._process.terminate()
-        _, errors = self._process.communicate(timeout=30)
+        _, errors = self._process.communicate(timeout=60)
         assert b"emerg" not in errors, errors
 
     def ask(self, method: str, path: str, headers: dict[str, str], form: dict[str, str] | None = None) -> Answer:

@@ -180,8 +180,8 @@ async def test_streams_that_send_no_whole_message_keep_nobody_out(silent: int, b
             for call in calls[:4]:
                 asyncio.ensure_future(call.write(bytes(2**20))).cancel()
         channel = await connections.enter_async_context(_connection(address))
-        await asyncio.wait_for(channel.unary_unary(TRACES)(span_body({"a": 1})), 20)
-        async with asyncio.timeout(20):
+        await asyncio.wait_for(channel.unary_unary(TRACES)(span_body({"a": 1})), 60)
+        async with asyncio.timeout(60):
             while counters.requests["traces", 503] < silent - 8:
                 await asyncio.sleep(0.01)
         for call in calls:
@@ -196,7 +196,7 @@ async def test_a_stop_does_not_wait_for_silent_streams() -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         calls = [channel.stream_unary(TRACES)(timeout=60) for _ in range(4)]
         await channel.unary_unary(TRACES)(b"")
-        await asyncio.wait_for(receiver.stop(0.1), 20)
+        await asyncio.wait_for(receiver.stop(0.1), 60)
         for call in calls:
             with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
                 await call

@@ -56,7 +56,7 @@ def url(store: MemoryStore, counters: Counters) -> Iterator[str]:
 
 def _tracer_provider(url: str, **options: Any) -> TracerProvider:
     provider = TracerProvider(shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=10, **options)
+    exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=60, **options)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
 

@@ -67,7 +67,7 @@ async def test_built_in_exceptions_carry_no_status(bug: Exception) -> None:
 def status_of(url: str) -> int:
     """The status of a GET."""
     try:
-        with urllib.request.urlopen(url, timeout=30) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -339,7 +339,7 @@ def test_a_log_that_is_gone_while_nothing_arrives_loses_nothing(tmp_path: Path, 
         send(process.url, request(0))
         before = db.stat().st_mtime_ns
         log.unlink() if fault == "removed" else os.truncate(log, log.stat().st_size // 2)
-        eventually(lambda: db.stat().st_mtime_ns, lambda time: time != before, within_s=20)
+        eventually(lambda: db.stat().st_mtime_ns, lambda time: time != before)
         assert ready(process.url) == 200  # the writer has finished what it began
         process.kill()
     with Served(db, "--roles", "ingest") as restarted:
@@ -347,9 +347,9 @@ def test_a_log_that_is_gone_while_nothing_arrives_loses_nothing(tmp_path: Path, 
 
 
 def test_a_stop_does_not_wait_for_a_long_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge's library may take half a minute to import, and no import can be interrupted."""
+    """The judge's library may take minutes to import, and no import can be interrupted."""
     begun = tmp_path / "begun"
-    (tmp_path / "litellm.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(60)\n")
+    (tmp_path / "litellm.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(600)\n")
     (tmp_path / "ragpulse.toml").write_text(
         '[judge]\nmodel = "openai/m"\n[prices."openai/m"]\ninput = 1\noutput = 1\n[collector]\nsettle_s = 0\n'
         '[[rule]]\nname = "all"\nevaluators = ["relevancy"]\nrate = 1\n'
@@ -359,9 +359,7 @@ def test_a_stop_does_not_wait_for_a_long_import(tmp_path: Path, monkeypatch: pyt
     with Served(tmp_path / "ragpulse.duckdb") as process:
         send(process.url, rag_trace(0))
         eventually(begun.exists)
-        start = time.monotonic()
-        assert process.terminate() == 0
-        assert time.monotonic() - start < 15.0  # 4.1 s on an idle machine; a minute without the limit
+        assert process.terminate() == 0  # within a minute: 4.1 s on an idle machine, ten minutes without the limit
     with Served(tmp_path / "ragpulse.duckdb", "--roles", "ingest") as restarted:
         assert connect(restarted.url).sql("select count(*) as n from traces").rows() == [{"n": 1}]
 

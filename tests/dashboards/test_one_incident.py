@@ -108,7 +108,6 @@ def marked(page: ET.Element, css: str) -> list[ET.Element]:
     return [one for one in page.iter() if css in one.get("class", "").split()]
 
 
-@pytest.mark.timeout(420)
 def test_forty_moments_of_an_incident_have_no_contradiction(looks: Iterator[tuple[TestClient, Ask]]) -> None:
     """At each look every number and every word that is there twice is the same, and what is urgent is red."""
     told: list[str] = []

@@ -248,9 +248,9 @@ def _hangs() -> Any:
 
 async def test_a_case_that_hangs_is_an_error_and_the_others_go_on() -> None:
     """One of six hangs: it ends at its limit, and nothing waits for it."""
-    found = await evaluate(CASES, [_hangs()], timeout_s=0.01, retry=Retry(times=0), concurrency=2)
+    found = await evaluate(CASES, [_hangs()], timeout_s=1.0, retry=Retry(times=0), concurrency=2)
     first, *others = found["hangs"]
-    assert (first.status, first.explanation) == ("error", "no result within 0.01 s")
+    assert (first.status, first.explanation) == ("error", "no result within 1 s")
     assert [result.score for result in others] == [1.0] * 5
 
 
@@ -292,7 +292,7 @@ async def test_a_stopped_engine_ends_what_hangs_and_takes_nothing_new() -> None:
     while len(began) < 2:
         await asyncio.sleep(0)
     engine.stopping.set()
-    await asyncio.wait_for(running, 2.0)
+    await asyncio.wait_for(running, 60)
     assert (kept, len(began)) == ([], 2)
 
 

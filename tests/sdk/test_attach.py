@@ -68,7 +68,7 @@ def test_processors_are_handed_ordinary_spans(collector: Collector, attached: Ca
     """SDK spans at start and end, with parent, kind, resource, scope, times, and what others put on them."""
     seen = attached()
     answer("Where?")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     below, root = seen.ended
     assert all(isinstance(span, Span) for span in seen.started)
     assert (root.name, root.kind, root.parent, below.kind) == ("answer", SpanKind.INTERNAL, None, SpanKind.CLIENT)
@@ -94,7 +94,7 @@ def test_the_providers_limits_hold_for_its_exporters_and_not_for_our_copy(
     """Few and short attributes there, and the count of what was dropped; all of it here."""
     seen = attached(span_limits=SpanLimits(max_span_attributes=4, max_span_attribute_length=10))
     answer("Where?")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     shown = seen.ended[0].attributes or {}
     assert (len(shown), shown["output.value"]) == (4, "x" * 10)
     assert seen.ended[0].dropped_attributes > 0
@@ -140,7 +140,7 @@ def test_the_sampler_sees_what_is_constant_and_decides(collector: Collector, att
     sampler = Choosy()
     seen = attached(sampler=sampler)
     answer("Where?")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert [asked["ragpulse.span.kind"] for asked in sampler.asked] == ["rag", "llm"]
     assert [span.get_span_context().trace_flags.sampled for span in seen.started] == [True, False]
     assert [span.name for span in collector.spans] == ["answer"]

@@ -116,7 +116,7 @@ def test_nothing_is_sent(
     ragpulse.configure(endpoint=collector.url, tracer_provider=TracerProvider() if attached else None)
     trace_id = ragpulse.rag(lambda q: ragpulse.current_span().trace_id)("token sk-proj-" + "a1B2" * 12)
     ragpulse.feedback(trace_id or "1", "thumbs", 1)
-    assert ragpulse.flush(timeout=5)
+    assert ragpulse.flush(timeout=60)
     report, printed = ragpulse.doctor(), capsys.readouterr().out
     ragpulse.shutdown(timeout=1)
     assert (collector.requests, ragpulse.stats().dropped) == ([], 0)
@@ -135,7 +135,7 @@ def test_both_exporters_get_each_span(
     for _ in range(2):
         ragpulse.configure(endpoint=collector.url)
     ragpulse.rag(lambda q: q)("hello")
-    assert ragpulse.flush(timeout=10)
+    assert ragpulse.flush(timeout=60)
     assert json.loads(capsys.readouterr().out)["attributes"]["input.value"] == "hello"
     assert len(collector.spans) == 1
 
@@ -152,7 +152,7 @@ assert ragpulse.instrument("openai") == ("openai",)
 
 def test_a_disabled_instrumentation_is_left_out() -> None:
     """By its name in the list; a name that `instrument` is given wins. A process of its own: nothing undoes it."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", DISABLED], check=True, timeout=100)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", DISABLED], check=True, timeout=300)
     assert {"openai", "langchain"} <= set(LIBRARIES)
 
 
@@ -184,7 +184,7 @@ def test_requests_that_are_marked_unsampled_are_counted(
     ragpulse.configure(endpoint=collector.url, tracer_provider=TracerProvider() if attached else None)
     asked(3)
     ragpulse.rag(lambda q: q)("unmarked")
-    assert ragpulse.flush(timeout=10)
+    assert ragpulse.flush(timeout=60)
     assert (ragpulse.stats().unsampled, len(collector.spans)) == (3, 1)
     assert caplog.text.count("it ends in -00") == 1
     assert "not recorded: 3 requests; its traceparent says" in ragpulse.doctor()
@@ -209,7 +209,7 @@ def test_the_mark_can_be_ignored(attached: bool, collector: Collector, monkeypat
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
     ragpulse.configure(endpoint=collector.url, tracer_provider=TracerProvider() if attached else None)
     asked()
-    assert ragpulse.flush(timeout=10)
+    assert ragpulse.flush(timeout=60)
     assert (ragpulse.stats().unsampled, len(collector.spans)) == (0, 1)
 
 

@@ -41,12 +41,12 @@ def pulse(request: pytest.FixtureRequest, collector: Collector) -> Iterator[Coll
     for each in instrumentors:
         each.instrument(tracer_provider=provider or ragpulse.tracer_provider())
     ragpulse.span(name="first")(lambda: "")()  # the first call chooses the provider
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     collector.spans.clear()
     yield collector
     for each in instrumentors:
         each.uninstrument()
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
 
 
 def _model() -> GenericFakeChatModel:
@@ -160,7 +160,7 @@ def test_a_decorated_function_is_below_the_current_run(pulse: Collector, shape: 
     """And a run within it is below the function: its tokens count once."""
     run, tokens, parents = NESTED[shape]
     (ragpulse.rag(name="root")(run) if rooted else run)("Paris")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     tree = _tree(pulse.spans)
     assert len({span.trace for span in pulse.spans}) == 1
     assert {name: tree[name] for name in parents} == {
@@ -172,7 +172,7 @@ def test_a_decorated_function_is_below_the_current_run(pulse: Collector, shape: 
 def test_code_within_a_retriever_is_below_it(pulse: Collector) -> None:
     """LangChain's own context does not name the run of a retriever or a model."""
     ragpulse.rag(name="root")(Search().invoke)("q")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert _tree(pulse.spans) == {"look": "Search", "Search": "root", "root": ""}
 
 
@@ -180,7 +180,7 @@ def test_code_between_two_items_of_a_chain_is_not_in_it(pulse: Collector) -> Non
     """The chain is open, and does not run."""
     for _ in _step(lambda question: question, "A").stream("q"):
         look("q")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert _tree(pulse.spans)["look"] == ""
 
 
@@ -215,7 +215,7 @@ def test_decorated_functions_are_below_the_steps_of_llama_index(pulse: Collector
     engine = RetrieverQueryEngine.from_args(LlamaSearch(), llm=Llama())
     pulse.spans.clear()
     (ragpulse.rag(name="root")(engine.query) if rooted else engine.query)("Where is Paris?")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     tree = _tree(pulse.spans)
     assert len({span.trace for span in pulse.spans}) == 1
     assert tree["look"] == "_retrieve"
@@ -238,7 +238,7 @@ def test_a_chat_of_llama_index_is_one_trace(pulse: Collector, streams: bool) -> 
     for _ in range(2):
         pulse.spans.clear()
         asyncio.run(ask())
-        ragpulse.flush(timeout=20)
+        ragpulse.flush(timeout=60)
         assert len({span.trace for span in pulse.spans}) == 1
         assert len(pulse.spans) > 3
 
@@ -248,7 +248,7 @@ def test_requests_in_threads_do_not_share_a_run(pulse: Collector) -> None:
     chain = _step(say, "A")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(chain.invoke, "abcdefgh"))
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert len({span.trace for span in pulse.spans}) == 8
     assert len(pulse.spans) == 24
 

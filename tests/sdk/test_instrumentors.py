@@ -90,7 +90,7 @@ def test_fastapis_instrumentor_serves_requests_on_our_provider(pulse: Collector,
     caller = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     found = TestClient(app).get("/ask/why", headers={"traceparent": caller})
     assert (found.status_code, found.json()) == (200, "yes")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     request = pulse.one("GET /ask/{question}")
     assert pulse.one("answer").parent == request.id
     assert (request.trace, request.parent) == ("1" * 32, "2" * 16)
@@ -115,7 +115,7 @@ def test_fastapis_instrumentor_finds_our_global_provider(collector: Collector) -
         FastAPIInstrumentor.instrument_app(app)
         ragpulse.configure(endpoint=sys.argv[1], set_global=True)
         assert TestClient(app).get("/ask").json() == "yes"
-        ragpulse.shutdown(timeout=20)
+        ragpulse.shutdown(timeout=60)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), collector.url], check=True, timeout=60)
     assert collector.one("answer").parent == collector.one("GET /ask").id
@@ -167,7 +167,7 @@ def test_a_decorator_of_our_tracer_makes_a_span_a_call(pulse: Collector) -> None
     assert step(1) == 1
     with pytest.raises(ZeroDivisionError):
         step(0)
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     steps = [span for span in pulse.spans if span.name == "step"]
     assert [span.message.status.code for span in steps] == [0, 2]
     assert {span.parent for span in pulse.spans if span not in steps} == {span.id for span in steps}
@@ -211,7 +211,7 @@ def test_a_model_call_that_returns_a_text_has_the_usage_of_its_client(
     finally:
         instrumentor.uninstrument()
         client.close()
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     on_span = collector.one("stream" if streamed else "words").attributes
     assert (on_span["gen_ai.usage.input_tokens"], on_span["gen_ai.usage.output_tokens"]) == (240, 10)
     assert (on_span["gen_ai.response.model"], on_span["output.value"]) == ("m", "yes")
@@ -231,7 +231,7 @@ def test_a_client_nests_in_the_span_that_a_callback_opened(pulse: Collector, dec
         chat.end()
         chain.end()
         client.start_span("after").end()
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert pulse.one("completion").parent == pulse.one("chat").id
     assert pulse.one("chat").parent == pulse.one("chain").id
     assert pulse.one("after").parent == pulse.one("chain").parent
@@ -252,7 +252,7 @@ def test_a_client_nests_in_a_span_of_a_callback_in_another_thread(pulse: Collect
             client.start_span("completion").end()
             chat.end()
         alone.end()
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert pulse.one("completion").parent == pulse.one("chat").id
     assert pulse.one("chat").parent == pulse.one("call").id
     assert pulse.one("apart").parent == ""
@@ -283,7 +283,7 @@ def test_a_closed_tab_is_no_error(pulse: Collector) -> None:
             received = b""
             while b"Paris" not in received:
                 received += tab.recv(4096)
-        eventually(lambda: ragpulse.flush(timeout=20) and len(pulse.spans) == 2)
+        eventually(lambda: ragpulse.flush(timeout=60) and len(pulse.spans) == 2)
         server.should_exit = True
         thread.join()
     for span in pulse.spans:
@@ -313,7 +313,7 @@ def test_processors_see_every_span_of_ours_and_may_mark_it(pulse: Collector, cap
     ragpulse.configure("tests", endpoint=pulse.url, strict=False)
     assert answer("And now?") == "yes"
     assert ragpulse.tracer_provider().force_flush()
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert [span.attributes.get("tenant") for span in pulse.spans] == ["t1", None]
     assert "a span processor's on_start failed" in caplog.text
 

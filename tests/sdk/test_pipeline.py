@@ -34,7 +34,7 @@ def answer(question: str) -> str:
 def test_a_decorated_pipeline_arrives_as_one_trace(pulse: Collector) -> None:
     """Root, retrieval and generation share a trace, and each carries its kind."""
     assert answer("Where is Paris?") == "Paris."
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     root, found, written = pulse.one("answer"), pulse.one("search"), pulse.one("generate")
     assert {found.trace, written.trace} == {root.trace}
     assert (root.parent, found.parent, written.parent) == ("", root.id, root.id)
@@ -47,7 +47,7 @@ def test_a_decorated_pipeline_arrives_as_one_trace(pulse: Collector) -> None:
 def test_contexts_are_one_attribute_in_rank_order(pulse: Collector) -> None:
     """The retriever's result becomes one JSON string with id, score, content and metadata."""
     search("Where?", k=2)
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     span = pulse.one("search")
     documents = json.loads(span.attributes["gen_ai.retrieval.documents"])
     assert documents[0] == {"id": "d1", "score": 0.9, "content": "Paris is in France.", "metadata": {"page": 3}}
@@ -59,7 +59,7 @@ def test_contexts_are_one_attribute_in_rank_order(pulse: Collector) -> None:
 def test_usage_and_model_are_read_from_the_result(pulse: Collector) -> None:
     """Tokens and both models are on the llm span."""
     generate("Where?", [])
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     attributes = pulse.one("generate").attributes
     assert attributes["gen_ai.usage.input_tokens"] == 12
     assert attributes["gen_ai.usage.output_tokens"] == 3
@@ -80,7 +80,7 @@ async def test_async_functions_and_streams_are_recorded(pulse: Collector) -> Non
         return "".join([word async for word in stream(question)])
 
     assert await reply("Where?") == "Paris it is"
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert pulse.one("stream").attributes["output.value"] == "Paris it is"
     assert pulse.one("stream").parent == pulse.one("reply").id
     assert pulse.one("stream").attributes["gen_ai.response.time_to_first_chunk"] > 0
@@ -91,7 +91,7 @@ def test_feedback_travels_as_an_evaluation_event(pulse: Collector) -> None:
     with ragpulse.span("turn") as span:
         trace_id = span.trace_id
     ragpulse.feedback(trace_id, score=-1, comment="wrong city")
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     (record,) = pulse.logs
     assert (record.event_name, record.trace_id.hex()) == ("gen_ai.evaluation.result", trace_id)
     found = {item.key: item.value for item in record.attributes}
@@ -108,7 +108,7 @@ def test_requests_are_protobuf_with_the_key(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", wanted)
     ragpulse.configure(endpoint=collector.url, api_key="k1")
     search("Where?")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     (request,) = collector.requests
     assert request["path"] == "/v1/traces"
     assert request.get("Content-Encoding") == encoding
@@ -119,6 +119,6 @@ def test_requests_are_protobuf_with_the_key(
 def test_stats_count_what_was_delivered(pulse: Collector) -> None:
     """Exported counts every accepted span."""
     answer("Where is Paris?")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     found = ragpulse.stats()
     assert (found.exported, found.dropped, found.rejected, found.pending) == (3, 0, 0, 0)

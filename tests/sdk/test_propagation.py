@@ -111,7 +111,7 @@ def test_identities_reach_listed_hosts_only(
         with ragpulse.rag("root"):
             client.get("/")
         detach(received)
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert ["jane" in str(headers) for headers in requests] == [travels] * 3
     assert all("traceparent" in headers for headers in requests)
     assert [span.attributes["user.id"] for span in collector.spans] == ["jane"] * 5
@@ -166,5 +166,5 @@ def test_feedback_with_a_malformed_id_does_not_reach_the_application(collector: 
     """Logged, not raised, outside strict mode."""
     ragpulse.configure(endpoint=collector.url, strict=False)
     ragpulse.feedback("not hex", score=1)
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert not collector.logs

@@ -95,7 +95,7 @@ def test_content_never_reaches_another_exporter_unasked(
     """The application's exporter sees kinds and figures; our collector also the content, unless it was withheld."""
     ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider, capture_content=capture_content)
     assert ask(SECRET) == SECRET
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert "Jane" not in _shown(seen)
     theirs = {span.name: span for span in seen.get_finished_spans()}
     assert dict(theirs["ask"].attributes or {}) == {
@@ -124,7 +124,7 @@ def test_without_content_an_exception_is_its_type_and_where_it_was_raised(collec
     """On our own provider, too: no message, no source line, no status description."""
     ragpulse.configure(endpoint=collector.url, isolated=True, capture_content=False)
     ask(SECRET)
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert "Jane" not in str(collector.spans)
     failed = collector.one("refuse")
     ((name, attributes),) = failed.events
@@ -138,7 +138,7 @@ def test_content_reaches_another_exporter_when_asked(
     """With `capture_content=True` the application's exporter sees what our collector receives, redacted."""
     ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider, capture_content=True)
     answer("Where?")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     theirs = {span.name: _listed(span.attributes or {}) for span in seen.get_finished_spans()}
     assert theirs["answer"] == collector.one("answer").attributes
     assert theirs["search"] == collector.one("search").attributes
@@ -156,7 +156,7 @@ def test_other_tenants_spans_never_leak(collector: Collector, provider: TracerPr
         pass
     with tracer.start_as_current_span("genai", attributes={"gen_ai.operation.name": "chat"}):
         pass
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert {span.name for span in collector.spans} == {"answer", "search", "root", "http below", "genai"}
 
 
@@ -170,7 +170,7 @@ def test_spans_nest_both_ways_with_other_instrumentations(
     theirs = tracer.start_as_current_span
     with theirs("above") as above, ragpulse.rag("middle") as middle, theirs("below") as below:
         inner = ragpulse.rag(lambda q: ragpulse.current_span().trace_id)("q")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     identity = above.get_span_context()
     assert collector.one("middle").parent == format(identity.span_id, "016x")
     assert below.parent is not None  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ def test_an_unsampled_trace_of_the_application_is_not_recorded(collector: Collec
     """The application's sampler decides."""
     ragpulse.configure(endpoint=collector.url, tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
     assert answer("q") == "d"
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert not collector.spans
 
 
@@ -197,7 +197,7 @@ def test_errors_and_early_closing_look_the_same_on_a_foreign_provider(
     stream = ragpulse.llm(name="stream")(lambda q: (part for part in ("a", "b")))("q")
     assert next(stream) == "a"
     del stream
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     failing, cut = collector.one("failing"), collector.one("stream")
     assert (failing.message.status.code, failing.attributes["error.type"]) == (2, "KeyError")
     assert failing.events[0][1]["exception.stacktrace"]
@@ -209,7 +209,7 @@ def test_isolated_ignores_a_foreign_parent_but_links_it(collector: Collector, pr
     ragpulse.configure(endpoint=collector.url, isolated=True)
     with provider.get_tracer("other").start_as_current_span("above") as above:
         answer("q")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     root = collector.one("answer")
     assert root.parent == ""
     assert root.trace != format(above.get_span_context().trace_id, "032x")
@@ -246,7 +246,7 @@ def test_a_global_sdk_provider_is_attached_to_and_gets_no_content(collector: Col
         assert "secret" not in str(dict(span.attributes)), dict(span.attributes)
         ragpulse.configure(endpoint=sys.argv[1], set_global=True)
         assert trace.get_tracer_provider() is provider
-        ragpulse.shutdown(timeout=20)
+        ragpulse.shutdown(timeout=60)
     """
     _run(code, collector.url)
     assert collector.one("<lambda>").attributes["input.value"] == "secret question"
@@ -267,7 +267,7 @@ def test_set_global_serves_other_instrumentations(collector: Collector) -> None:
                 raise ValueError("no")
         except ValueError:
             pass
-        ragpulse.shutdown(timeout=20)
+        ragpulse.shutdown(timeout=60)
     """
     _run(code, collector.url)
     above = collector.one("above")
@@ -280,7 +280,7 @@ def test_our_provider_can_be_handed_to_an_instrumentor(pulse: Collector) -> None
     """`ragpulse.tracer_provider()` makes spans that arrive."""
     with ragpulse.tracer_provider().get_tracer("x").start_as_current_span("theirs"):
         answer("q")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert pulse.one("answer").parent == pulse.one("theirs").id
 
 
@@ -291,7 +291,7 @@ def test_samplers_of_the_environment_are_honoured(collector: Collector) -> None:
         ragpulse.configure(endpoint=sys.argv[1])
         for number in range(400):
             ragpulse.rag(lambda q: q)("q")
-        ragpulse.shutdown(timeout=20)
+        ragpulse.shutdown(timeout=60)
     """
     _run(code, collector.url, OTEL_TRACES_SAMPLER="always_off")
     assert len(collector.spans) == 0
@@ -313,7 +313,7 @@ def test_the_share_that_the_applications_sampler_chose_is_sent(collector: Collec
             answer("q")
     with ragpulse.extract({"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}):
         answer("remote")
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     states = {span.message.trace_state for span in collector.spans if span.trace != "1" * 32}
     assert states == {"ot=th:4"}
     assert {span.message.trace_state for span in collector.spans if span.trace == "1" * 32} <= {""}
@@ -324,5 +324,5 @@ def test_an_unsampled_remote_parent_is_followed(pulse: Collector) -> None:
     with ragpulse.extract({"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-00"}):
         answer("q")
         assert trace.get_current_span().get_span_context().trace_id == int("1" * 32, 16)
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert not pulse.spans

@@ -131,7 +131,6 @@ def test_rules_are_chosen_by_name_pattern_or_function() -> None:
         redaction("emial")
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "part",
     [
@@ -180,7 +179,7 @@ def test_every_text_of_a_span_is_redacted_and_marked(pulse: Collector) -> None:
     with pytest.raises(ValueError, match="sk-"):
         call(secret, 1)
     ragpulse.feedback("1" * 32, comment=secret)
-    assert ragpulse.flush(timeout=20)
+    assert ragpulse.flush(timeout=60)
     assert secret not in "".join(str(span.message) for span in pulse.spans) + str(pulse.logs)
     attributes = pulse.one("search").attributes
     (document,) = json.loads(attributes["gen_ai.retrieval.documents"])
@@ -208,7 +207,7 @@ def test_what_a_function_withholds_is_not_in_its_exceptions(pulse: Collector) ->
         asyncio.run(answer(1))
     with pytest.raises(ValueError, match="public"):
         ragpulse.rag(name="other")(lambda q: int(q))("public")
-    ragpulse.flush(timeout=20)
+    ragpulse.flush(timeout=60)
     assert "private" not in "".join(str(span.message) for span in pulse.spans)
     ((_, attributes),) = pulse.one("answer").events
     assert attributes["exception.type"] == "LookupError"
@@ -231,7 +230,7 @@ def test_session_user_tags_and_metadata_are_redacted(collector: Collector) -> No
         span = ragpulse.tracer_provider().get_tracer("http").start_span("request")
         span.set_attributes({"http.request.header.authorization": ["jane"], "sizes": (1, 2)})
         span.end()
-        ragpulse.shutdown(timeout=20)
+        ragpulse.shutdown(timeout=60)
     assert "jane" not in str(collector.spans) + str([span.to_json() for span in seen.get_finished_spans()])
     first = collector.spans[0].attributes
     assert (first["session.id"], first["tag.tags"]) == ("[redacted:email]", ["[redacted:email]"])
@@ -259,7 +258,7 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
         "n": 1,
     }
     ragpulse.tracer_provider().get_tracer("x").start_span("theirs", attributes=theirs).end()
-    ragpulse.shutdown(timeout=20)
+    ragpulse.shutdown(timeout=60)
     assert "private" not in "".join(str(span.message) for span in collector.spans) + str(collector.logs)
     assert json.loads(collector.one("search").attributes["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": None}]
     assert collector.one("chat").attributes["gen_ai.usage.input_tokens"] == 1

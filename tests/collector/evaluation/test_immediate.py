@@ -46,7 +46,7 @@ def work_off(store: EmbeddedStore, *evaluators: Evaluator, own_process: bool = F
     checks = Checks(own_process=own_process)
     worker = Worker(store, lambda name, **_: known[name], ledger, checks=checks, options=options, clock=lambda: T0)
     worker.start()
-    assert worker.wait_idle(20)
+    assert worker.wait_idle(90)
     worker.stop()
     return worker
 
@@ -149,7 +149,7 @@ def test_the_process_ends_with_its_collector(tmp_path: Path) -> None:
     assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
     parent.kill()
     parent.wait()
-    eventually(lambda: not _runs(pid), within_s=2.0)
+    eventually(lambda: not _runs(pid))
 
 
 def _runs(pid: int) -> bool:

@@ -224,7 +224,7 @@ def errors_call(read: int, written: int) -> Any:
 def test_only_a_request_that_left_may_be_billed(base: str, billed: bool) -> None:
     """No server, no name, no TLS: nothing was sent. A connection that is closed after the request may be billed."""
     with _closing_server() as port:
-        judge = HTTPJudge(base.format(port=port), "m", timeout_s=5)
+        judge = HTTPJudge(base.format(port=port), "m", timeout_s=60)
         with pytest.raises(JudgeError) as failed:
             asyncio.run(judge.ask([{"role": "user", "content": "?"}]))
     assert (failed.value.maybe_billed, failed.value.retriable) == (billed, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -269,7 +268,7 @@ def test_an_evaluator_that_stalls_holds_up_no_other(store: EmbeddedStore) -> Non
     queue(store, ("quick", "said"), 20)
     with working(store, Waits("stalled", never), Waits("quick", at_once), said):
         done = "SELECT evaluator, count(*) FROM raw.scores GROUP BY 1 ORDER BY 1"
-        eventually(lambda: store.read(done).rows, lambda rows: rows == [("quick", 20), ("said", 20)], within_s=30)
+        eventually(lambda: store.read(done).rows, lambda rows: rows == [("quick", 20), ("said", 20)])
         (waiting,) = Status(store, Settings(), Counters())().evaluations.waiting
         assert (waiting.evaluator, waiting.pending) == ("stalled", 100)
         assert waiting.oldest_s > 0
@@ -505,9 +504,9 @@ def test_a_judge_that_never_answers_holds_up_no_stop(
 def test_docker_does_not_kill_a_collector_whose_judge_hangs(
     tmp_path: Path, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
 ) -> None:
-    """SIGTERM ends it long before the judge would answer (five seconds of ten); what it was about stays pending."""
+    """SIGTERM ends it in seconds; the judge would answer after ten minutes. What it was about stays pending."""
     answers = threading.Event()
-    model = loopback_model(lambda _: str(answers.wait(60)))
+    model = loopback_model(lambda _: str(answers.wait(600)))
     config = tmp_path / "ragpulse.toml"
     config.write_text(
         f'[collector]\nsettle_s = 0\n[judge]\nmodel = "{model.url}#judge"\n'
@@ -516,9 +515,7 @@ def test_docker_does_not_kill_a_collector_whose_judge_hangs(
     with Served(tmp_path / "ragpulse.duckdb", "--config", str(config)) as process:
         send(process.url, rag_trace(1))
         eventually(lambda: model.asked)
-        begun = time.monotonic()
         assert process.terminate() == 0
-        assert time.monotonic() - begun < 30
     answers.set()
     with closing(EmbeddedStore(tmp_path / "ragpulse.duckdb", decode=decode)) as store:
         assert len(pending(store, limit=10).jobs) == 1

@@ -320,7 +320,7 @@ def test_a_killed_process_neither_loses_nor_repeats_it(tmp_path: Path) -> None:
     """State and message are one commit: after kill -9 the message is there, and no second one is made."""
     here = Path(__file__).parent
     script = KILLED.format(folder=str(here), tests=str(here.parents[1]))
-    killed = forks.run(script, str(tmp_path), timeout_s=100)
+    killed = forks.run(script, str(tmp_path), timeout_s=300)
     assert killed.returncode == -signal.SIGKILL
     reopened = open_store(tmp_path)
     assert len(messages(reopened)) == 1

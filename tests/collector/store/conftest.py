@@ -50,14 +50,14 @@ class Held:
 
     def _wait(self, _transaction: Any) -> None:
         self._running.set()
-        self._go.wait(20)
+        self._go.wait(60)
 
     def __enter__(self) -> None:
-        self._running.wait(20)
+        self._running.wait(60)
 
     def __exit__(self, *_: object) -> None:
         self._go.set()
-        self._future.result(20)
+        self._future.result(60)
 
 
 class Kit:
@@ -125,7 +125,7 @@ class Kit:
 
     def send(self, store: Store, *spans: Span, **parts: Any) -> Receipt:
         """Submit and wait until it is on disk."""
-        return store.submit(self.body(*spans, **parts)).result(20)
+        return store.submit(self.body(*spans, **parts)).result(60)
 
     def held(self, store: Store) -> Held:
         """Keep the writer busy for as long as the block lasts."""

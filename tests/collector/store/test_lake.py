@@ -60,7 +60,7 @@ class Process:
 
     def stop(self) -> None:
         """Let it drain and end."""
-        self._process.communicate(timeout=100)
+        self._process.communicate(timeout=300)
         assert self._process.returncode == 0
 
 
@@ -105,7 +105,6 @@ def serve(lake: Lake, tmp_path: Path) -> Iterator[Serve]:
         collector.kill()
 
 
-@pytest.mark.timeout(400)
 def test_two_processes_share_a_lake_through_kills(lake: Lake) -> None:
     """Round-robin bodies, one process killed and restarted, every acknowledged span there once, one decides."""
     db = lake.make("kills")
@@ -134,7 +133,6 @@ def test_two_processes_share_a_lake_through_kills(lake: Lake) -> None:
     assert report["pruned"] == [6 * 50, 0], "days are whole files: nothing is left that is deleted in part"
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("away", ["catalog", "files"])
 def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve, away: str) -> None:
     """PostgreSQL or S3 away: 503 with Retry-After to senders and readers; back: stored again, by the same process."""
@@ -153,7 +151,6 @@ def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve,
     assert collector.stop() == 0
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("receivers", [1, 2])
 def test_a_commit_whose_answer_was_lost_is_shown_once(lake: Lake, serve: Serve, receivers: int) -> None:
     """PostgreSQL ends after it commits and before it answers; the sender retries, with the same collector or another.
@@ -182,7 +179,6 @@ def test_a_commit_whose_answer_was_lost_is_shown_once(lake: Lake, serve: Serve, 
     assert [trace["n_spans"] for trace in listed] == [2] * 20
 
 
-@pytest.mark.timeout(200)
 def test_a_collector_killed_while_its_commit_was_in_doubt(lake: Lake, serve: Serve) -> None:
     """PostgreSQL has the commit, DuckLake deleted its files, the process is gone: the next start undoes the commit.
 
@@ -210,7 +206,6 @@ def test_a_collector_killed_while_its_commit_was_in_doubt(lake: Lake, serve: Ser
     assert "undone" not in serve(db, "ingest").log.read_text()
 
 
-@pytest.mark.timeout(200)
 def test_nothing_is_undone_where_all_files_are_elsewhere(lake: Lake, serve: Serve) -> None:
     """A bucket without any file of the lake is the wrong one: the catalog stays as it is, and the log says why."""
     lake.files.make_bucket("wrong")
@@ -227,7 +222,6 @@ def test_nothing_is_undone_where_all_files_are_elsewhere(lake: Lake, serve: Serv
     assert lake.catalog.ask("elsewhere", files) == before
 
 
-@pytest.mark.timeout(200)
 def test_maintenance_whose_answer_was_lost_loses_no_row(lake: Lake, serve: Serve) -> None:
     """PostgreSQL has removed the rows that were written into a file: the file stays although the COMMIT failed."""
     db = lake.make("flush")
@@ -268,7 +262,6 @@ def test_a_person_is_forgotten(lake: Lake, tmp_path: Path) -> None:
     assert _asked(lake, "forgotten", db) == [1, 1, 0, [["bob", "nothing of Ann's"]], [f"{1:032x}"]]
 
 
-@pytest.mark.timeout(200)
 def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serve) -> None:
     """A sender that retries with another collector, though the first one stored its body: one copy stays."""
     db = lake.make("twice")
@@ -283,7 +276,6 @@ def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serv
     assert [_shown(collector) for collector in collectors] == [_ONCE] * 2
 
 
-@pytest.mark.timeout(200)
 def test_a_collector_without_its_bucket_is_not_ready(lake: Lake, serve: Serve) -> None:
     """`/readyz` names the bucket that takes no files, says 200 once it does, and leaves no file behind."""
     lake.files.make_bucket("other")
@@ -298,7 +290,6 @@ def test_a_collector_without_its_bucket_is_not_ready(lake: Lake, serve: Serve) -
     assert lake.files.files("other") == []
 
 
-@pytest.mark.timeout(200)
 def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
     """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
     db = lake.make("leader")
@@ -315,7 +306,6 @@ def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -
     assert [leader.stop(), ingest.stop()] == [0, 0]
 
 
-@pytest.mark.timeout(200)
 def test_a_reader_goes_on_while_another_process_merges(lake: Lake, serve: Serve) -> None:
     """Rows that PostgreSQL kept and files that were many have moved: whoever had the catalog open finds them."""
     db = lake.make("merged")
@@ -404,7 +394,7 @@ def _decide(lake: Lake, db: str) -> dict[str, Any]:
 
 def _asked(lake: Lake, role: str, db: str) -> Any:
     command = [str(lake.python), str(HERE / "lake_process.py"), role, db]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=lake.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=lake.environ)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -14,7 +14,6 @@ HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the lake's servers are set up for Linux")
 
 
-@pytest.mark.timeout(600)
 def test_the_lake_keeps_the_stores_contract(tmp_path: Path) -> None:
     """The tests of the embedded store's contract, of its upkeep and of the sampler pass over a lake as they are."""
     try:

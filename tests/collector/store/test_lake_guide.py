@@ -105,7 +105,6 @@ def commands() -> str:
     return "\n".join(match["text"] for match in _FENCE.finditer(section) if not match["skip"])
 
 
-@pytest.mark.timeout(300)
 def test_the_guides_commands_lead_to_a_running_collector(servers: Servers, tmp_path: Path) -> None:
     """It stores spans; its role is no administrator and its key opens one bucket."""
     guide = Guide(servers, tmp_path)

@@ -87,7 +87,7 @@ def lake_process(python: Path, folder: Path, *steps: str) -> list[str]:
     """
     command = [str(python), "-c", _PROCESS, f"ducklake:{folder / 'catalog.ducklake'}", str(folder / "data"), *steps]
     done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, text=True, timeout=120, check=False
+        command, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

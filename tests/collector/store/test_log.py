@@ -26,7 +26,7 @@ import os, sys
 from ragpulse_collector.store import EmbeddedStore
 store = EmbeddedStore(sys.argv[1], decode=None)
 for number in range({COMMITS}):
-    store.write(lambda t: t.append("meta", ("key", "value"), [("k", f"{{number}} " * 50)])).result(20)
+    store.write(lambda t: t.append("meta", ("key", "value"), [("k", f"{{number}} " * 50)])).result(60)
 os._exit(0)
 """
 
@@ -57,7 +57,7 @@ def _stored(kit: Any) -> int:
     """Open the file for writing, write once more and count what was there before."""
     store = kit.store()
     found = store.read("SELECT count(*) FROM raw.meta WHERE key = 'k'").rows[0][0]
-    store.write(lambda transaction: transaction.append("meta", ("key", "value"), [("after", "")])).result(20)
+    store.write(lambda transaction: transaction.append("meta", ("key", "value"), [("after", "")])).result(60)
     return int(found)
 
 
@@ -182,7 +182,7 @@ log = Path(f"{path}.wal")
 store = EmbeddedStore(path, decode=None)
 def write(count):
     for number in range(count):
-        store.write(lambda t: t.append("meta", ("key", "value"), [("k", f"{number} " * 50)])).result(20)
+        store.write(lambda t: t.append("meta", ("key", "value"), [("k", f"{number} " * 50)])).result(60)
 write(10)
 if fault == "removed":
     log.unlink()

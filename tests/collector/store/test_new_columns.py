@@ -105,7 +105,7 @@ def test_feedback_is_stored_by_name(kit: Any, rows: Any) -> None:
     values = [
         (f"{at.timestamp():032.0f}", kit.trace, at, at, *one, "human") for at, one in zip(received, given, strict=True)
     ]
-    store.write(lambda transaction: transaction.append("feedback", columns, values)).result(20)
+    store.write(lambda transaction: transaction.append("feedback", columns, values)).result(60)
     assert Sampler(store, scales={"stars": (1, 3)}).decide(kit.later(60)) == 1
     stored = {"reading_difficulty": 0.0, "thumbs": 1.0}
     columns = "feedback, feedbacks, feedbacks_off_scale"

@@ -157,7 +157,7 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[
             for name, parent, attributes in rows
         ]  # fmt: skip
         body = otlp_json(*({key: value for key, value in span.items() if value is not None} for span in spans))
-        store.submit(RawBody(signal="traces", content_type="application/json", body=body)).result(20)
+        store.submit(RawBody(signal="traces", content_type="application/json", body=body)).result(60)
     count = "SELECT trace_id, n_units FROM traces"
     before = dict(store.read(count).rows)
     Sampler(store, settle_s=0, quiet_s=0).decide(store.read("SELECT max(received_at) FROM spans").value)

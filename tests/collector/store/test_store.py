@@ -39,7 +39,7 @@ def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: A
 
     def counted(number: int) -> list[tuple[Any, ...]]:
         kit.send(store, kit.span(number))
-        store.write(lambda _: None).result(20)  # by then the file was reopened, if it was
+        store.write(lambda _: None).result(60)  # by then the file was reopened, if it was
         return store.read("SELECT count(*) FROM spans", timeout_s=60).rows
 
     assert [counted(number) for number in range(1, 21)] == [[(number,)] for number in range(1, 21)]
@@ -67,7 +67,7 @@ def test_a_file_in_use_names_the_mend(kit: Any) -> None:
 def test_a_file_of_a_newer_version_is_refused(kit: Any) -> None:
     """A file written by a later ragpulse is left alone and the upgrade is named."""
     store = kit.store()
-    store.write(lambda t: t.execute("INSERT INTO raw.meta VALUES ('schema_version', '999')")).result(20)
+    store.write(lambda t: t.execute("INSERT INTO raw.meta VALUES ('schema_version', '999')")).result(60)
     store.close()
     with pytest.raises(StoreError, match="pip install -U"):
         kit.store()
@@ -110,7 +110,7 @@ def test_the_file_is_an_ordinary_one(kit: Any) -> None:
         version = plain.execute("SELECT tags FROM duckdb_databases() WHERE NOT internal").fetchall()
     with contextlib.closing(EmbeddedStore(path, decode=lambda _: Batch())) as store:
         for low in range(50_000, 90_000, 1_000):
-            store.write(partial(_more, low=low)).result(20)
+            store.write(partial(_more, low=low)).result(60)
         assert store.read(_COUNT).rows == [(90_000, 90_000)]
     with duckdb.connect(str(path)) as plain:
         assert plain.execute(_COUNT).fetchall() == [(90_000, 90_000)]
@@ -179,7 +179,7 @@ def test_a_log_goes_into_the_file_at_the_end_where_the_disk_is_fast_enough(
     monkeypatch.setattr(embedded, "CHECKPOINT_ON_CLOSE_S", disk_s)
     store, rows = kit.store(), 10_000
     insert = "INSERT INTO raw.meta SELECT 'k', repeat('x', 2000) || i FROM range($n) r(i)"
-    store.write(lambda t: t.execute(insert, {"n": rows})).result(20)
+    store.write(lambda t: t.execute(insert, {"n": rows})).result(60)
     store.close()
     assert kit.path.with_name(kit.path.name + ".wal").exists() is left
     count = "SELECT count(*) FROM raw.meta WHERE key = 'k'"
@@ -199,7 +199,7 @@ def test_closing_does_not_wait_for_readers(kit: Any) -> None:
             pass
         store.close()
         with pytest.raises(Busy, match="closed"):
-            slow.result(20)
+            slow.result(60)
     FileReader(kit.path).close()
 
 
@@ -216,7 +216,7 @@ from ragpulse_collector.store import EmbeddedStore
 logging.disable(logging.CRITICAL)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = EmbeddedStore(sys.argv[1], decode=lambda body: pickle.loads(body.body))
-store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) SELECT 'x' || i FROM range(5000) r(i)")).result(20)
+store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) SELECT 'x' || i FROM range(5000) r(i)")).result(60)
 pool = ThreadPoolExecutor(1)
 slow = pool.submit(store.read, "SELECT count(*) FROM range(100000000) r(i) WHERE hash(i) = 1")
 while not slow.running():
@@ -232,9 +232,9 @@ cursor.close()
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 count = "SELECT count(*) FROM raw.labels"
 print(store.read(count).rows[0][0])
-store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) VALUES ('last')")).result(20)
+store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) VALUES ('last')")).result(60)
 print(store.read(count).rows[0][0])
-print(slow.result(50).rows[0][0])
+print(slow.result(60).rows[0][0])
 store.close()
 """
 
@@ -249,7 +249,7 @@ def send(number):
     columns = {"name": ["x" * 100_000], "start_ns": [10**18], "end_ns": [10**18]}
     span = SpanBatch(trace_ids=[b"a" * 16], span_ids=[number.to_bytes(8)], parent_span_ids=[None], columns=columns)
     body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[span])))
-    return store.submit(body).result(20)
+    return store.submit(body).result(60)
 send(1)
 size = os.path.getsize(sys.argv[1] + ".wal")
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -284,13 +284,13 @@ def test_too_little_memory_is_nobodys_fault(kit: Any, short: Exception) -> None:
 
     store = kit.store(decode=decode)
     with pytest.raises(Busy):
-        store.submit(kit.body()).result(20)
+        store.submit(kit.body()).result(60)
     failing[0] = False
-    assert store.submit(kit.body()).result(20)
+    assert store.submit(kit.body()).result(60)
 
     def work(_: Transaction) -> None:
         raise short
 
     with pytest.raises(Busy):
-        store.write(work).result(20)
+        store.write(work).result(60)
     assert store.read("SELECT count(*) FROM raw.spans").rows == [(1,)]

@@ -71,8 +71,8 @@ def test_a_malformed_body_fails_alone(kit: Any, rows: Any) -> None:
     store = kit.store()
     with kit.held(store):
         futures = [store.submit(kit.body(kit.span(1))), store.submit(BROKEN), store.submit(kit.body(kit.span(2)))]
-    assert isinstance(futures[1].exception(20), DecodeError)
-    assert [futures[0].result(20).duplicates, futures[2].result(20).duplicates] == [0, 0]
+    assert isinstance(futures[1].exception(60), DecodeError)
+    assert [futures[0].result(60).duplicates, futures[2].result(60).duplicates] == [0, 0]
     assert rows(store, "SELECT count(*) FROM spans") == [(2,)]
 
 
@@ -82,8 +82,8 @@ def test_a_body_that_no_table_takes_fails_alone(kit: Any, rows: Any) -> None:
     with kit.held(store):
         bad = store.submit(kit.body(kit.span(1, metadata="\ud800")))
         good = store.submit(kit.body(kit.span(2)))
-    assert isinstance(bad.exception(20), DecodeError)
-    good.result(20)
+    assert isinstance(bad.exception(60), DecodeError)
+    good.result(60)
     assert rows(store, "SELECT span_id FROM spans") == [(f"{2:016x}",)]
 
 
@@ -94,9 +94,9 @@ def test_failing_work_fails_alone(kit: Any, rows: Any) -> None:
         body = store.submit(kit.body(kit.span(1)))
         bad = store.write(lambda transaction: transaction.execute("INSERT INTO nowhere VALUES (1)"))
         good = store.write(lambda transaction: transaction.execute("INSERT INTO raw.meta VALUES ('a', 'b')"))
-    body.result(20)
-    good.result(20)
-    assert isinstance(bad.exception(20), duckdb.CatalogException)
+    body.result(60)
+    good.result(60)
+    assert isinstance(bad.exception(60), duckdb.CatalogException)
     assert rows(store, "SELECT value FROM raw.meta WHERE key = 'a'") == [("b",)]
 
 
@@ -112,7 +112,7 @@ def test_work_sees_what_came_before_it_and_is_one_transaction(kit: Any, rows: An
     with kit.held(store):
         store.submit(kit.body(kit.span(1)))
         failed = store.write(work)
-    assert str(failed.exception(20)) == "1"
+    assert str(failed.exception(60)) == "1"
     assert rows(store, "SELECT count(*) FROM raw.meta WHERE key = 'half'") == [(0,)]
 
 
@@ -120,14 +120,14 @@ def test_appended_span_ids_may_be_hex_text(kit: Any, rows: Any) -> None:
     """Ids are hex text at every seam; the table holds numbers."""
     store = kit.store()
     ids = [(kit.trace, f"{2**64 - 2:016x}"), (kit.trace, f"{16:016x}"), (kit.trace, None)]
-    store.write(lambda transaction: transaction.append("labels", ("trace_id", "span_id"), ids)).result(20)
+    store.write(lambda transaction: transaction.append("labels", ("trace_id", "span_id"), ids)).result(60)
     assert rows(store, "SELECT span_id FROM raw.labels ORDER BY 1") == [(16,), (2**64 - 2,), (None,)]
 
 
 def test_transactions_have_instants_that_never_repeat(kit: Any) -> None:
     """A clock that stands still does not make two transactions simultaneous."""
     store = kit.store()
-    instants = [store.write(lambda transaction: transaction.at).result(20) for _ in range(3)]
+    instants = [store.write(lambda transaction: transaction.at).result(60) for _ in range(3)]
     assert instants == sorted(set(instants))
     assert instants[0] - kit.start < timedelta(seconds=1)
 
@@ -139,7 +139,7 @@ def test_a_full_queue_is_busy_and_recovers(kit: Any, rows: Any) -> None:
         first = [store.submit(kit.body(kit.span(1, name="x" * 2_000)))]
         with pytest.raises(Busy) as refused:
             store.submit(kit.body(kit.span(2, name="x" * 2_000)))
-    first[0].result(20)
+    first[0].result(60)
     assert refused.value.retry_after_s == 1
     kit.send(store, kit.span(2))
     assert rows(store, "SELECT count(*) FROM spans") == [(2,)]
@@ -153,7 +153,7 @@ def test_reading_while_writing_sees_whole_bodies_only(kit: Any) -> None:
     while not futures[-1].done():
         seen.append(store.read("SELECT count(*) FROM raw.spans").rows[0][0])
     assert all(count % 10 == 0 for count in seen)
-    assert [future.result(20).duplicates for future in futures] == [0] * 59
+    assert [future.result(60).duplicates for future in futures] == [0] * 59
 
 
 def test_a_slow_query_is_interrupted(kit: Any) -> None:
@@ -194,7 +194,7 @@ def test_used_bytes_do_not_count_deleted_rows(kit: Any) -> None:
     before = store.used_bytes()
     for table in ("spans", "contents"):
         delete = f"DELETE FROM raw.{table} WHERE span_id <= 1000"
-        store.write(partial(_run, delete)).result(20)
+        store.write(partial(_run, delete)).result(60)
     assert 0.4 * before < store.used_bytes() < 0.6 * before
 
 

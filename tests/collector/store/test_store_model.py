@@ -66,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
         """A body of spans, some of them sent before; each is stored once."""
 
         def outcome(future: Future[Any]) -> None:
-            assert future.result(20).duplicates == len(keys) - len(set(keys) - self.model)
+            assert future.result(60).duplicates == len(keys) - len(set(keys) - self.model)
             self.model |= set(keys)
 
         self._accept(lambda: self.store.submit(_body(keys)), outcome)
@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
             if fails:
                 _raises(future, LookupError)
             else:
-                future.result(20)
+                future.result(60)
                 self.work_done += 1
 
         self._accept(lambda: self.store.write(run), outcome)
@@ -110,12 +110,12 @@ class StoreMachine(RuleBasedStateMachine):
 
         def wait(_transaction: Any) -> None:
             running.set()
-            gate.wait(20)
+            gate.wait(60)
 
         held = self.store.write(wait)
-        running.wait(20)
+        running.wait(60)
         self.gate = gate
-        self.waiting.append((held, lambda future: future.result(20)))
+        self.waiting.append((held, lambda future: future.result(60)))
 
     @precondition(lambda self: self.gate is not None)
     @rule()
@@ -141,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Every stored trace ends with one latest row of facts that counts its spans."""
         self.now += timedelta(seconds=60)
         self.sampler.decide(self.now)
-        found = self.store.read("SELECT trace_id, n_spans FROM traces WHERE decided ORDER BY 1", timeout_s=20).rows
+        found = self.store.read("SELECT trace_id, n_spans FROM traces WHERE decided ORDER BY 1", timeout_s=60).rows
         counts = {trace: sum(1 for key in self.model if key[0] == trace) for trace, _ in self.model}
         assert found == [(f"{trace:032x}", counts[trace]) for trace in sorted(counts)]
         doubled = "SELECT count(*) - count(DISTINCT (trace_id, span_id, evaluator)) FROM raw.decisions WHERE latest"
@@ -191,7 +191,7 @@ def _decode(body: RawBody) -> Batch:
 
 
 def _raises(future: Future[Any], kind: type[BaseException]) -> None:
-    assert isinstance(future.exception(20), kind)
+    assert isinstance(future.exception(60), kind)
 
 
 StoreMachine.TestCase.settings = settings(

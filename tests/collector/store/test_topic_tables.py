@@ -59,7 +59,7 @@ REFUND = topic(1, "refund, money", terms=["refund", "zanzibar"], term_users=[3, 
 def store(kit: Any) -> Any:
     """A store with a fit and six decided questions of three users."""
     opened = kit.store()
-    opened.write(lambda tx: stored.add_fit(tx, fit(1), [REFUND, topic(2, "parcel")])).result(20)
+    opened.write(lambda tx: stored.add_fit(tx, fit(1), [REFUND, topic(2, "parcel")])).result(60)
     number = 0
     for user, questions in ASKED.items():
         for text in questions:
@@ -125,12 +125,12 @@ def test_a_trace_gets_the_distance_of_its_question_as_it_is_decided(kit: Any, ro
 
 def test_a_new_fit_changes_distances_also_where_the_topic_stays(rows: Any, store: Any) -> None:
     """A centre that moved is nearer or farther; NULL is filled; questions of no batch keep theirs."""
-    store.write(lambda tx: stored.add_fit(tx, fit(2), [topic(2, "parcel", fit_id=2)])).result(20)
+    store.write(lambda tx: stored.add_fit(tx, fit(2), [topic(2, "parcel", fit_id=2)])).result(60)
     clear = "UPDATE raw.trace_facts SET question_distance = NULL WHERE topic = 'parcel'"
-    store.write(lambda tx: tx.execute(clear)).result(20)
+    store.write(lambda tx: tx.execute(clear)).result(60)
     batch = stored.questions_before(store.read, datetime(2027, 1, 1), datetime(2025, 1, 1), 3)
     placed = [stored.PlacedQuestion(2 if "parcel" in one.question else 0, 0.375) for one in batch]
-    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, placed)).result(20)
+    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, placed)).result(60)
     found, topics = distances_in(rows, store), topics_in(rows, store)
     assert {found[one.question] for one in batch} == {0.375}
     assert (topics["Why no parcel?"], topics["What is the weather?"]) == ("parcel", "other")
@@ -156,14 +156,14 @@ def test_a_topic_of_a_late_trace_stays(kit: Any, rows: Any, store: Any) -> None:
 
 def test_a_topic_is_renamed_everywhere(rows: Any, store: Any) -> None:
     """In its traces at once; no two topics have one name, in any case, and none is called other."""
-    renamed = store.write(lambda tx: stored.rename(tx, 1, "Money back", actor="ann")).result(20)
+    renamed = store.write(lambda tx: stored.rename(tx, 1, "Money back", actor="ann")).result(60)
     assert (renamed.name, renamed.named_by) == ("Money back", "ann")
     assert set(topics_in(rows, store).values()) == {"Money back", "parcel", "other"}
     for name in ("PARCEL", "Other"):
         with pytest.raises(Conflict, match="another topic"):
-            store.write(lambda tx, name=name: stored.rename(tx, 1, name, actor="ann")).result(20)
+            store.write(lambda tx, name=name: stored.rename(tx, 1, name, actor="ann")).result(60)
     with pytest.raises(NotFound):
-        store.write(lambda tx: stored.rename(tx, 9, "x", actor="ann")).result(20)
+        store.write(lambda tx: stored.rename(tx, 9, "x", actor="ann")).result(60)
     assert rows(store, "SELECT actor, action FROM raw.audit") == [("ann", "rename topic")]
 
 
@@ -175,7 +175,7 @@ def test_topics_of_a_new_fit_are_assigned_in_batches(rows: Any, store: Any) -> N
     last, first = datetime(2027, 1, 1), datetime(2025, 1, 1)
     batch = stored.questions_before(store.read, last, first, 2)
     assert [one.question for one in sorted(batch, key=lambda one: one.start_time)] == [*ASKED["cem"]]
-    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, [stored.PlacedQuestion(3, 0.5)] * 2)).result(20)
+    assert store.write(lambda tx: stored.assign_again(tx, 2, batch, [stored.PlacedQuestion(3, 0.5)] * 2)).result(60)
     found = topics_in(rows, store)
     assert {found[text] for text in ASKED["cem"]} == {"weather"}
     assert found["Why no parcel?"] == "parcel"
@@ -189,25 +189,25 @@ def test_topics_of_a_new_fit_are_assigned_in_batches(rows: Any, store: Any) -> N
         20
     )
     with pytest.raises(Conflict, match="another fit"):
-        store.write(lambda tx: stored.add_fit(tx, fit(2), [])).result(20)
+        store.write(lambda tx: stored.add_fit(tx, fit(2), [])).result(60)
     assert {one.name for one in stored.stored_topics(store.read)} == {"weather", "parcel", "refund, money"}
 
 
 def test_topics_without_a_trace_go_with_a_later_fit(rows: Any, store: Any) -> None:
     """A topic that vanished is listed once; then it stays while a trace has it."""
     none = fit(2)
-    store.write(lambda tx: tx.execute("DELETE FROM raw.trace_facts WHERE topic = 'parcel'")).result(20)
-    store.write(lambda tx: stored.add_fit(tx, none, [])).result(20)
+    store.write(lambda tx: tx.execute("DELETE FROM raw.trace_facts WHERE topic = 'parcel'")).result(60)
+    store.write(lambda tx: stored.add_fit(tx, none, [])).result(60)
     assert {one.name for one in stored.stored_topics(store.read)} == {"refund, money", "parcel"}
-    store.write(lambda tx: stored.add_fit(tx, fit(3), [])).result(20)
+    store.write(lambda tx: stored.add_fit(tx, fit(3), [])).result(60)
     assert [one.name for one in stored.stored_topics(store.read)] == ["refund, money"]
 
 
 def test_a_forgotten_person_leaves_no_text_in_a_topic(rows: Any, store: Any) -> None:
     """A term and a question lose the person's use, and go below the least number; a topic of theirs alone goes."""
     store.write(lambda tx: stored.put_topics(tx, [topic(1, "refund, zanzibar", terms=["refund", "zanzibar"],
-        term_users=[3, 2], question="Where is my refund?", question_users=3)])).result(20)  # fmt: skip
-    store.write(lambda tx: stored.rename_traces(tx, "refund, money", "refund, zanzibar")).result(20)
+        term_users=[3, 2], question="Where is my refund?", question_users=3)])).result(60)  # fmt: skip
+    store.write(lambda tx: stored.rename_traces(tx, "refund, money", "refund, zanzibar")).result(60)
     removers = {"topics": forget_texts}
     assert forget(store, "user", "ann", also=removers, dry_run=True, actor="x")["topics"] == 1
     assert stored.stored_topics(store.read)[0].name == "refund, zanzibar"
@@ -227,8 +227,8 @@ def test_a_name_that_a_person_chose_stays(store: Any) -> None:
     """It is theirs to change; an old automatic name goes with the person although its word is no term any more."""
     chosen = topic(1, "Zanzibar", named_by="ann", terms=["refund"], term_users=[3])
     old = topic(2, "weather, parcel", terms=["parcel"], term_users=[9])
-    store.write(lambda tx: stored.put_topics(tx, [chosen, old])).result(20)
-    store.write(lambda tx: stored.rename_traces(tx, "parcel", "weather, parcel")).result(20)
+    store.write(lambda tx: stored.put_topics(tx, [chosen, old])).result(60)
+    store.write(lambda tx: stored.rename_traces(tx, "parcel", "weather, parcel")).result(60)
     for user in ("ann", "cem"):
         forget(store, "user", user, also={"topics": forget_texts}, actor="x")
     assert {one.topic_id: one.name for one in stored.stored_topics(store.read)} == {1: "Zanzibar", 2: "parcel"}

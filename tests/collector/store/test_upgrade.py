@@ -101,7 +101,7 @@ def opened(*files: Path, watched: str = "", moments: Sequence[int] = ()) -> Ende
     The processes are forks of one that has imported the store.
     """
     starts = [str(one) for pair in zip(files, moments or [-1] * len(files), strict=True) for one in pair]
-    done = forks.run(_OPENED, watched, *starts, timeout_s=120)
+    done = forks.run(_OPENED, watched, *starts, timeout_s=300)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     codes = [int(line.removeprefix("ended ")) for line in printed if line.startswith("ended ")]

@@ -287,7 +287,7 @@ def test_an_older_version_counted_every_root_until_remap(kit: Any, rows: Any) ->
         "UPDATE raw.trace_facts SET n_units = 1, unit_span_id = 2 WHERE n_units = 0",
         "UPDATE raw.meta SET value = '12' WHERE key = 'schema_version'",
     ):
-        store.write(partial(_run, statement)).result(20)
+        store.write(partial(_run, statement)).result(60)
     kit.close()
     again = kit.store()
     counts = "SELECT n_units, count(*) FROM traces GROUP BY ALL ORDER BY 1"
@@ -341,7 +341,7 @@ def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) 
         "DROP TABLE raw.datasets",
         "UPDATE raw.meta SET value = '1' WHERE key = 'schema_version'",
     ):
-        store.write(partial(_run, statement)).result(20)
+        store.write(partial(_run, statement)).result(60)
     kit.close()
     again = kit.store()
     kit.send(again, kit.span(2, links='[{"trace_id": "a"}]'))

@@ -90,7 +90,7 @@ def _score(
         common = (row["version"], row["judge"], row["source"], row["status"])
         transaction.append("scores", names, [(f"{i + 1:032x}", 1, at, "e", *common, values[i]) for i in ids])
 
-    store.write(work).result(20)
+    store.write(work).result(60)
 
 
 def _cases() -> dict[str, tuple[list[float], list[float]]]:
@@ -193,7 +193,7 @@ def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
             "INSERT INTO raw.decisions BY NAME SELECT trace_id, span_id, request_time, evaluator, 1.0 AS pi,"
             " true AS sampled, 'sampled' AS reason, true AS latest FROM raw.decisions"
         )
-    ).result(20)
+    ).result(60)
     assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
 
 
@@ -251,7 +251,7 @@ def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any) 
                TIMESTAMP '2026-03-01' + to_seconds(i // 2) AS start_time, start_time AS received_at, 1 AS duration_us,
                CASE WHEN i % 2 = 1 THEN (i - 1)::UBIGINT END AS parent_span_id, 'rag' AS kind, 'unset' AS status,
                'v' || (i // 2 % 300) AS prompt_version FROM range(60000) t(i)"""
-    store.write(lambda t: t.execute(many)).result(20)
+    store.write(lambda t: t.execute(many)).result(60)
     found, asked = _list(store, 10)
     assert (found, len(asked)) == (list(range(29_999, 29_989, -1)), 3)
     before = datetime(2026, 3, 1, 6)

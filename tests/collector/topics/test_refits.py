@@ -329,7 +329,7 @@ def test_a_collector_that_is_killed_in_a_fit_fits_again(tmp_path: Path) -> None:
     first.store.close()
     here = Path(__file__).parent
     script = KILLED.format(folder=str(here), tests=str(here.parents[1]))
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=100, check=False)
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=300, check=False)
     assert killed.returncode == -signal.SIGKILL
     again = Weeks(tmp_path)
     assert stored.stored_topics(again.store.read) == before

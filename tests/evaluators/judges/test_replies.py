@@ -348,7 +348,7 @@ async def test_what_is_nested_deeper_than_any_verdict_is_no_reply(
     judge = BudgetedJudge(judge_at(server.base), budget, (1e-6, 1e-5))
     started = time.process_time()
     result = await get_evaluator("faithfulness", judge=judge)(CASE)
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10
     assert (result.status, len(server.bodies)) == ("invalid", 1)
     assert "nested" in (result.explanation or "")
     assert budget.spent_usd > 0
