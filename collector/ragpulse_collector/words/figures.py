@@ -137,10 +137,12 @@ def size(number: float) -> str:
 
 
 def interval(low: Any, high: Any, unit: str = "ratio") -> str:
-    """A 95 % interval: 0.84–0.90."""
-    if _number(low) is None or _number(high) is None:
+    """A 95 % interval: 0.84–0.90; of one end (a percentile of few requests) `at least 1.27 s`."""
+    if _number(low) is None and _number(high) is None:
         return DASH
     below, above = by_unit(low, unit), by_unit(high, unit)
+    if DASH in (below, above):
+        return f"at least {below}" if above == DASH else f"at most {above}"
     return above if above.startswith("<") else f"{below}–{above}"
 
 

@@ -24,6 +24,8 @@ SORTS: Final = {
 }  # fmt: skip
 """The orders of each column, of the first and of the second click."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
+TOLD: Final = ("service", "model", "prompt_version", "variant")
+"""What a row says of its trace, where not all rows of the page say the same."""
 DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "cost")
 OWNERS: Final = {"user": "user_id", "session": "session_id"}
 OUTCOMES: Final = {"uncovered": "left out of every rule"}
@@ -33,6 +35,8 @@ OWN: Final = (
 )  # fmt: skip
 """Parameters that this list adds to the shared view."""
 PAGE: Final = 50
+FEW: Final = 5
+"""Rows of so few traces say everything."""
 FILTERED: Final = ("/", "/traces", "/sessions", "/explain", "/compare", "/documents", "/figures")
 """Pages with a filter menu."""
 TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -85,6 +89,9 @@ async def traces(site: Site, request: Request) -> Response:
         "read_at": datetime.now(UTC),
         "outcomes": OUTCOMES,
         "page": page,
+        "told": [
+            name for name in TOLD if len({getattr(row, name) for row in page.traces}) > 1 or len(page.traces) < FEW
+        ],
         "owners": owners,
         "longer": None if page.traces or live or own.get("cursor") else await site.longer_range(view, own),
         "evaluators": _evaluators(page.traces, own.get("evaluator"), page.lead),
