@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 
-__all__ = ["SentenceView", "context_views", "find_sentences", "render_answer"]
-
 MAX_CHARS: Final = 20_000
 """A longer answer is plain text: whatever its signs are, parsing this much takes less than half a second."""
 AS_TEXT: Final = "This answer is long: it is shown as text."

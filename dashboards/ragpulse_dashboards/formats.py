@@ -40,8 +40,6 @@ from ragpulse_collector.words.figures import (
 )
 from ragpulse_collector.words.times import clock, iso, minute, typed, when, zoned
 
-__all__ = ["TEMPLATE_FILTERS", "as_judged", "no_answer", "readable", "visible"]
-
 Judged = TypeVar("Judged", SpanScore, TraceScore)
 _OVERRIDES = dict.fromkeys((0x202D, 0x202E), "\ufffd")
 _NO_ANSWER = {

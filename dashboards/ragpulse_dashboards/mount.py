@@ -31,8 +31,6 @@ from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.pages.trace import waterfall
 from ragpulse_dashboards.site import FILTERS, GROUPS, RANGES, Api, Site
 
-__all__ = ["environment", "load_assets", "redacted", "routes", "standalone"]
-
 HTMX: Final = "vendor/htmx-4.0.1.min.js"
 UPLOT: Final = "vendor/uplot-1.6.32.min.js"
 """Third-party scripts, loaded by the pages that use them."""

@@ -30,24 +30,6 @@ from ragpulse_collector.store.queries.traces import DIMENSIONS
 from ragpulse_collector.words.figures import count
 from ragpulse_collector.words.times import address_time, placed
 
-__all__ = [
-    "ALL_TIME",
-    "FILTERS",
-    "GROUPS",
-    "MEMBERS",
-    "RANGES",
-    "SELECTORS",
-    "SHARED",
-    "Api",
-    "Site",
-    "View",
-    "link",
-    "read_form",
-    "read_view",
-    "see_other",
-    "segment",
-]
-
 FILTERS: Final = ("q", *DIMENSIONS, "label", "tag", "roots", "dataset", "where")
 _NO_GROUPS: Final = ("prompt_name", "user_id", "session_id", "error")
 GROUPS: Final = (*(name for name in DIMENSIONS if name not in _NO_GROUPS), "label", "tag")

@@ -22,8 +22,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragpulse_collector.client import Client
 
-__all__ = ["Feedback", "ImportCounts", "Page", "annotate", "attribute", "move"]
-
 PROTOBUF = "application/x-protobuf"
 
 

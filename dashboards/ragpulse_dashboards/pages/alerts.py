@@ -29,8 +29,6 @@ from ragpulse_collector.words.figures import by_unit, unit_of
 from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.site import Site, link, read_form, see_other, segment
 
-__all__ = ["routes"]
-
 PRESETS: Final = (
     ("quality", "Quality below", "quality:", "<", 0.9, 0.8),
     ("errors", "Errors above", "error_rate", ">", 2.0, 0.05),

@@ -18,8 +18,6 @@ from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.formats import urlencode
 from ragpulse_dashboards.site import FILTERS, MEMBERS, Site, link, read_form, see_other, segment
 
-__all__ = ["routes"]
-
 SELECTION: Final = (
     "from", "to", *FILTERS, "evaluator", "failing", "outcome", "evaluated_from", "document", "sort", "min_score",
     "max_score",

@@ -17,8 +17,6 @@ from ragpulse_collector.analysis.attribution import FailureAttribution, FailureC
 from ragpulse_collector.analysis.why.documents import RatedDocument, RatedDocuments
 from ragpulse_dashboards.site import Site, read_view
 
-__all__ = ["routes"]
-
 SORTS: Final = (
     ("retrieved", "most retrieved"),
     ("worst", "worst quality"),

@@ -18,8 +18,6 @@ from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_collector.settings import RuleSettings
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
-__all__ = ["routes"]
-
 FREE: Final = ("free", "embedding")
 """Cost classes without a judge: the same answer always gets the same score."""
 GROUPS: Final = (

@@ -16,8 +16,6 @@ from ragpulse_collector.words.times import iso
 from ragpulse_dashboards.charts import fit_range, read_metrics
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_view
 
-__all__ = ["routes"]
-
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
 METRICS: Final = ("latency_p95", "ttft_p95", "cost_usd", "input_tokens", "output_tokens", "error_rate")

@@ -24,8 +24,6 @@ from ragpulse_dashboards.answer import find_sentences
 from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
 from ragpulse_dashboards.site import Site, View, read_view, segment
 
-__all__ = ["routes"]
-
 MAX_METRICS: Final = 8
 WORST: Final = 5
 _CHART: Final = ("metric", "title", "corrected", "step")

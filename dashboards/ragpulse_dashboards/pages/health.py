@@ -13,8 +13,6 @@ from ragpulse_collector.evaluation.judge_checks import JudgeChecks
 from ragpulse_collector.words.figures import count, counted, seconds
 from ragpulse_dashboards.site import Site
 
-__all__ = ["routes"]
-
 LATE_S: Final = 60
 """An evaluation that is pending for longer is a backlog."""
 SLOW_DISK_S: Final = 10

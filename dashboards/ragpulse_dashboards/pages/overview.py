@@ -23,8 +23,6 @@ from ragpulse_collector.words.figures import metric_name
 from ragpulse_dashboards.charts import LABELS, WIDTH, Chart, InRange, fit_range, read_metrics
 from ragpulse_dashboards.site import Site, View, read_view, see_other
 
-__all__ = ["routes"]
-
 BUCKETS: Final = (WIDTH, 48, 24, 12)
 """Numbers of points of a chart."""
 PER_BUCKET: Final = 30

@@ -22,8 +22,6 @@ from ragpulse_collector.refusals import Invalid, NotFound, Refusal
 from ragpulse_collector.words.figures import judge_name
 from ragpulse_dashboards.site import FILTERS, SELECTORS, Site, View, link, read_form, read_view, see_other
 
-__all__ = ["routes"]
-
 FIELDS: Final = ("evaluators", "since", "where", "limit", "max_usd", "judge")
 SELECTION: Final = ("from", "to", *FILTERS)
 """Filters of the trace list that a link from there carries; its range replaces `since`."""

@@ -19,8 +19,6 @@ from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.site import ALL_TIME, Site, read_view
 from ragpulse_evaluators.case import CONVERSATIONS
 
-__all__ = ["routes"]
-
 MAX_CHARS: Final = 100_000
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
 PAGE: Final = 50

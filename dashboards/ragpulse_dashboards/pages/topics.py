@@ -16,8 +16,6 @@ from ragpulse_collector.operations.topics import RenamedTopic
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import Site, View, read_form, read_view, see_other, segment
 
-__all__ = ["routes"]
-
 RANGE: Final = "-7d"
 COLUMNS: Final = ("kind", "question", "terms", "users", "share", "failing", "nearest document")
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 
-__all__ = ["routes", "waterfall"]
-
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
 ENOUGH_LABELS: Final = 30
 """Labels from which on they correct an estimate."""

@@ -16,8 +16,6 @@ from ragpulse_collector.store.queries.scored_traces import ScoredTrace, TraceSco
 from ragpulse_collector.words.figures import csv_text
 from ragpulse_dashboards.site import ALL_TIME, SHARED, Site, View, read_view, see_other
 
-__all__ = ["routes"]
-
 SORTS: Final = {
     "time": ("time", "oldest"), "scores": ("worst", "best"), "latency": ("slow", "fast"),
     "tokens": ("long", "short"), "cost": ("expensive", "cheap"),
