@@ -106,8 +106,8 @@ class _Grouped(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group, with one column of names and whole summaries."""
         longest = max(map(len, self.commands))
-        others = dict.fromkeys(sorted(set(self.commands).difference(_EXAMPLES)), "")
-        for title, examples in {**_COMMANDS, "Others": others}.items():
+        others = sorted(set(self.commands).difference(_EXAMPLES))
+        for title, examples in {**_COMMANDS, **({"Others": others} if others else {})}.items():
             names = [example.split()[0] for example in examples]
             with formatter.section(title):
                 formatter.write_dl(
