@@ -22,12 +22,12 @@ from ragpulse_collector.analysis.quality import Bucket, Figures, current, estima
 from ragpulse_collector.analysis.quality.coverage import coverage_rows
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import Traffic, by_user, known_traffic, traffic_of
+from ragpulse_collector.analysis.traffic import Traffic, adding, by_user, known_traffic, traffic_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import ESTIMATED, FINER, KEPT, quantiles
+from ragpulse_collector.store.estimates import ESTIMATED, FINER, quantiles
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import MEASURES
-from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
+from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_evaluators.statistics import Moments, clopper_pearson
 from ragpulse_evaluators.statistics.distributions import regularized_beta
 
@@ -83,7 +83,7 @@ def _past(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...
     window, length = query.window, query.window.last - query.window.first
     past = Window(window.first - _PAST * length, window.first, max(1, round(length.total_seconds())), window.zone)
     of_traffic, keys = known_traffic(metric), ("t", *query.groups)
-    source = _source(replace(query, window=past), _added(metric, of_traffic), "y IS NOT NULL", of_traffic.labels)
+    source = adding(_added(metric, of_traffic), past, query.filters, (*query.groups, *of_traffic.labels))
     parameters = {**past.parameters, **query.filters.parameters}
     means = by_user(store, source, keys, parameters)
     amounts = _typical((group, mean.moments) for (_, *group), mean in means.items())
@@ -208,22 +208,14 @@ def _added(metric: str, of_traffic: Traffic) -> str:
     return of_traffic.each or of_traffic.of or ("error::INTEGER" if metric == "errors" else "1")
 
 
-def _source(query: Query, value: str, condition: str, labels: tuple[str, ...] = ()) -> str:
-    return (
-        f"SELECT *, {query.window.bucket('start_time')} AS t, {KEPT} AS pi, {value} AS y"
-        f" FROM {with_columns('traces', (*query.groups, *labels), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns} AND {condition}"
-    )
-
-
 def _traffic(
     store: Store, metric: str, query: Query, condition: Condition, amounts: Mapping[tuple[GroupValue, ...], float]
 ) -> dict[datetime, dict[str, Read]]:
     """Return a mean, a count or a sum by bucket and group; the requests of one user are dependent."""
     of_traffic, window, groups = known_traffic(metric), query.window, query.groups
     is_mean, keys = of_traffic.each is not None, ("t", *groups)
-    kept = "y IS NOT NULL" if is_mean else "true"
-    source = _source(query, _added(metric, of_traffic), kept, of_traffic.labels)
+    kept, columns = "y IS NOT NULL" if is_mean else "true", (*groups, *of_traffic.labels)
+    source = adding(_added(metric, of_traffic), window, query.filters, columns, condition=kept)
     values = store.read(
         f"SELECT {of_traffic.sql or 'avg(y)'}, count(*), {', '.join(keys)} FROM ({source}) GROUP BY ALL",
         query.parameters,
@@ -301,7 +293,8 @@ def percentiles(
     quantile = known_traffic(metric).quantile
     assert quantile is not None, metric
     (column, share), keys = quantile, ("t", *query.groups)
-    source, shares = _source(query, "NULL", f"{column} IS NOT NULL"), _positions(share)
+    known, shares = f"{column} IS NOT NULL", _positions(share)
+    source = adding("NULL", query.window, query.filters, query.groups, condition=known)
     columns = ", ".join(keys)
     rows = store.read(
         f"SELECT {columns}, quantile_cont({column}, {shares}), count(*), {ESTIMATED} FROM ({source})"

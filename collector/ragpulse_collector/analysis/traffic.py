@@ -302,15 +302,22 @@ def _clustered(
         yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), identified or 0, bool(estimated))
 
 
+def adding(
+    value: str, window: Window, filters: Filter, columns: tuple[str, ...], *, condition: str = "y IS NOT NULL"
+) -> str:
+    """Return the query for requests with their bucket `t`, their probability `pi` and what they add, `y`."""
+    return (
+        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {value} AS y"
+        f" {_inside(filters, columns)} AND {condition}"
+    )
+
+
 def means(
     store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]
 ) -> dict[Place, ClusteredMean]:
     """Return the mean of a metric with `each` by bucket and group."""
     known = known_traffic(metric)
-    source = (
-        f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {known.each} AS y"
-        f" {_inside(filters, (*groups, *known.labels))} AND y IS NOT NULL"
-    )
+    source = adding(known.each or "1", window, filters, (*groups, *known.labels))
     return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}).items())
 
 

@@ -219,5 +219,20 @@ MOMENTS = (
     " max(c_high), sum(c_between), 0.0, 0.0, 0"
 )
 """The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS, which do not know classes of pi."""
+
+
+def user_sums(source: str, keys: Sequence[str], *, cluster: str = CLUSTER, lost: str = "0.0") -> str:
+    """Return the query for the sums by `keys` of a column `y`, weighted by 1/`pi`, and over users (W = Σw, S = Σwy).
+
+    After the keys: Σw, Σwy, ΣW², ΣWS, ΣS², Σ`lost`, the least and the largest `y`; all but `lost` null without any `y`.
+    """
+    by = ", ".join(keys)
+    return f"""
+        SELECT {by}, sum(w), sum(wy), sum(w * w), sum(w * wy), sum(wy * wy), sum(lost), min(low), max(high) FROM (
+            SELECT {by}, {cluster} AS cluster, sum({lost}) AS lost, sum(CASE WHEN y IS NOT NULL THEN 1 / pi END) AS w,
+                   sum(y * (1 / pi)) AS wy, min(y) AS low, max(y) AS high
+            FROM ({source}) GROUP BY ALL) GROUP BY ALL ORDER BY ALL"""
+
+
 SQUARED_ERROR = "greatest(0.0, cluster_ss - 2 * (wy / w) * cluster_ws + (wy / w) ** 2 * cluster_ww) / (w * w)"
 """The square of `statistics.Moments.se`, from columns named as its fields: to order groups by what they are worth."""

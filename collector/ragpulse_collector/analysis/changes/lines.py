@@ -8,22 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
+from typing import Any
 
 from ragpulse_collector.analysis.answers import GroupValue, Marker
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.usual import GROWTH, LENGTHS, Grid, Kind, Line, Move, Sums
 from ragpulse_collector.analysis.figures import group_key
-from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.quality import Missing, current, estimates, missing_verdicts
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import TOPIC_SHARE, by_user, known_traffic
+from ragpulse_collector.analysis.traffic import TOPIC_SHARE, adding, known_traffic
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import KEPT
-from ragpulse_collector.store.queries.scores import MEASURES
-from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since, with_columns
+from ragpulse_collector.store.estimates import user_sums
+from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of, verdicts_of
+from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since
 from ragpulse_collector.zones import DAY_S, aligned, find, local, utc
-from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["Clock", "Lines", "Moved", "Rhythm", "check_change", "read_lines"]
 
@@ -73,8 +73,6 @@ class Rhythm:
     baseline_s: float
     zone: tzinfo | None = None
     """None where the users' zone is unknown."""
-    finest_s: int = 0
-    """Cells of this length, of which the window has a whole number; 0: see `cell_s`."""
 
     @cached_property
     def is_shifted(self) -> bool:
@@ -86,10 +84,10 @@ class Rhythm:
 
     @cached_property
     def cell_s(self) -> int:
-        """The longest cells that windows and days, or a shift of an hour, are multiples of."""
-        if self.finest_s:
-            return self.finest_s
-        cell = math.gcd(self.window_s, _HOUR_S if self.is_shifted else DAY_S)
+        """The longest cells that windows, days (or a shift of an hour) and the time of the end are multiples of."""
+        shown = local(self.end, self.zone or UTC)
+        since_midnight = shown - shown.replace(hour=0, minute=0, second=0, microsecond=0)
+        cell = math.gcd(self.window_s, _HOUR_S if self.is_shifted else DAY_S, since_midnight // timedelta(seconds=1))
         return cell if self.window_s <= _MOST_CELLS * cell else self.window_s
 
     @cached_property
@@ -176,62 +174,64 @@ def read_lines(
     *, added: str | None = None,
 ) -> Lines:  # fmt: skip
     """Read the cells of a metric, from one query, for so many looks back; `added` is SQL for what a request adds."""
-    reach, is_score, added = rhythm.reach(looks), added is not None, added or _added(metric)
-    if added is None:
+    reach, of_each, keys = rhythm.reach(looks), added or _added(metric), ("t", *groups)
+    rows, missing = list[tuple[Any, ...]](), dict[tuple[Any, ...], Missing]()
+    if of_each is None:
         family, _, evaluator = metric.partition(":")
-        buckets = estimates(store, evaluator, reach, filters, groups=groups, family=family)
-        kind: Kind = "share" if all(bucket.bounded for bucket in buckets) else "score"
-        return Lines(_of_quality(buckets, kind, reach, rhythm.grid), groups)
-    # What was counted otherwise is no level to compare with.
-    since = max(reach.first, min(requests_since(store) or first_span(store) or reach.last, reach.last))
-    reach = replace(reach, first=aligned(since + timedelta(seconds=rhythm.cell_s - 1e-6), rhythm.cell_s, reach.zone))
-    source = (
-        f"SELECT *, {reach.bucket('start_time')} AS t, {KEPT} AS pi, {added} AS y"
-        f" FROM {with_columns('traces', groups, filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.on_columns} AND y IS NOT NULL"
-    ) if reach.first < reach.last else ""  # fmt: skip
-    found = by_user(store, source, ("t", *groups), {**reach.parameters, **filters.parameters}) if source else {}
-    cells: dict[tuple[GroupValue, ...], dict[int, Sums]] = defaultdict(dict)
+        sample = sample_of(store, measured(family, evaluator), reach.parameters, filters, columns=groups)
+        source = f"SELECT *, {reach.bucket('request_time')} AS t FROM ({verdicts_of(sample.sql, family)})"
+        sums = user_sums(source, (*keys, "version", "judge"), cluster="cluster", lost="lost")
+        rows = store.read(sums, sample.parameters).rows
+        missing = missing_verdicts(store, measured(family, evaluator), reach, filters, groups)
+        ends = (end for *_, least, most in rows for end in (least, most) if end is not None)
+        kind: Kind = "share" if family != "score" and all(0.0 <= end <= 1.0 for end in ends) else "score"
+    else:
+        # What was counted otherwise is no level to compare with.
+        since = max(reach.first, min(requests_since(store) or first_span(store) or reach.last, reach.last))
+        first = aligned(since + timedelta(seconds=rhythm.cell_s - 1e-6), rhythm.cell_s, reach.zone)
+        reach = replace(reach, first=min(first, reach.last))
+        if reach.first < reach.last:
+            sums = user_sums(adding(of_each, reach, filters, groups), keys)
+            rows = store.read(sums, {**reach.parameters, **filters.parameters}).rows
+        kind = "score" if added else "total" if metric in COUNTS else "share"
     clock = Clock(reach)
-    for (start, *group), mean in found.items():
-        if mean.moments is not None and isinstance(start, datetime):
-            clock.add(cells[tuple(group)], start, mean.moments)
-    kind = "score" if is_score else "total" if metric in COUNTS else "share"
-    lasts = clock.lasts() if kind == "total" else []
-    if not groups:
-        cells.setdefault((), {})
-    lines: dict[tuple[GroupValue, ...], dict[object, Line]] = {}
-    for name, of_group in cells.items():
-        known = len(lasts) if not groups and kind == "total" else max(of_group, default=-1) + 1
-        sums = [of_group.get(index, Sums()) for index in range(known)]
-        if kind == "total":
-            sums = [cell._replace(lasts=lasts[index]) for index, cell in enumerate(sums[: len(lasts)])]
-        lines[name] = {None: Line(kind, sums, rhythm.grid)}
+    cells, lasts = _cells(rows, missing, len(keys), clock), clock.lasts() if kind == "total" else []
+    if not groups and kind == "total":
+        cells[()].setdefault((), {})
+    lines: dict[tuple[GroupValue, ...], dict[object, Line]] = defaultdict(dict)
+    for group, by_series in cells.items():
+        for series, of_series in by_series.items():
+            known = len(lasts) if not groups and kind == "total" else max(of_series) + 1
+            of_cells = [of_series.get(index, Sums()) for index in range(known)]
+            if kind == "total":
+                of_cells = [cell._replace(lasts=lasts[index]) for index, cell in enumerate(of_cells[: len(lasts)])]
+            lines[group][series] = Line(kind, of_cells, rhythm.grid)
     return Lines(lines, groups)
 
 
-def _of_quality(
-    buckets: Iterable[Bucket], kind: Kind, reach: Window, grid: Grid
-) -> dict[tuple[GroupValue, ...], dict[object, Line]]:
-    """Return lines of each version; answers of which none was judged miss in that of the version in force."""
+def _cells(
+    rows: Sequence[tuple[Any, ...]], missing: Mapping[tuple[Any, ...], Missing], keys: int, clock: Clock
+) -> dict[tuple[GroupValue, ...], dict[object, dict[int, Sums]]]:
+    """Return sums by group, by version and judge, and by how many cells ago.
+
+    Answers of which none was judged miss in the cell of each version that judged others, else of the one in force.
+    """
     cells: dict[tuple[GroupValue, ...], dict[object, dict[int, Sums]]] = defaultdict(lambda: defaultdict(dict))
-    unseen: dict[tuple[GroupValue, ...], list[tuple[datetime, float]]] = defaultdict(list)
-    clock = Clock(reach)
-    for bucket in buckets:
-        if bucket.moments is None:
-            unseen[bucket.group].append((bucket.start, bucket.missing.weight))
-        else:
-            clock.add(cells[bucket.group][bucket.series], bucket.start, bucket.moments, bucket.missing.weight)
-    lines: dict[tuple[GroupValue, ...], dict[object, Line]] = {}
-    for group, by_series in cells.items():
-        newest = min(by_series.values(), key=min)
-        for start, weight in unseen[group]:
-            clock.add(newest, start, None, weight)
-        lines[group] = {
-            series: Line(kind, [of_series.get(index, Sums()) for index in range(max(of_series) + 1)], grid)
-            for series, of_series in by_series.items()
-        }
-    return lines
+    judged: dict[tuple[Any, ...], list[dict[int, Sums]]] = defaultdict(list)
+    unjudged = [(key, one.weight) for (_, *key), one in missing.items()]
+    for row in rows:
+        (start, *group), series, (w, *_, lost, _, _) = row[:keys], row[keys:-8], row[-8:]
+        if w is None:
+            unjudged.append(([start, *group], lost))
+            continue
+        of_series = cells[tuple(group)][series]
+        clock.add(of_series, start, Sums(*row[-8:-2]))
+        judged[start, *group].append(of_series)
+    for (start, *group), weight in unjudged:
+        versions = cells.get(tuple(group), {}).values()
+        for of_series in judged[start, *group] or sorted(versions, key=min)[:1]:
+            clock.add(of_series, start, Sums(missing=weight))
+    return cells
 
 
 class Clock:
@@ -240,13 +240,10 @@ class Clock:
     def __init__(self, reach: Window) -> None:
         self._reach, self._shown = reach, local(reach.last, reach.zone)
 
-    def add(self, cells: dict[int, Sums], start: datetime, sums: Moments | None, missing: float = 0.0) -> None:
+    def add(self, cells: dict[int, Sums], start: datetime, sums: Sums) -> None:
         """Add sums to the cell that began then; an hour that is shown twice is one cell."""
-        part = Sums(missing=missing)
-        if sums is not None:
-            part = Sums(sums.w, sums.wy, sums.cluster_ww, sums.cluster_ws, sums.cluster_ss, missing)
         index = self._index(start)
-        cells[index] = cells[index].plus(part) if index in cells else part
+        cells[index] = cells[index].plus(sums) if index in cells else sums
 
     def lasts(self) -> Sequence[float]:
         """Return how much of its length each cell lasted."""

@@ -37,6 +37,7 @@ __all__ = [
     "estimates",
     "estimates_and_whole",
     "markers_at",
+    "missing_verdicts",
     "version_markers",
     "wording_change",
 ]
@@ -109,7 +110,8 @@ def estimates(
     bounded = family != "score"
     if feedback_name(evaluator):
         bounded = all((row[_LOW] or 0.0) >= 0.0 and (row[_HIGH] or 0.0) <= 1.0 for row in rows)
-    buckets = _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=bounded)
+    missing_by_key = missing_verdicts(store, evaluator, window, filters, groups)
+    buckets = _buckets(rows, missing_by_key, len(groups), bounded=bounded)
     if family != "pass_rate":
         return buckets
     # A pass rate does not know unclear answers: they are missing.
@@ -127,7 +129,7 @@ def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[
     sample = sample_of(store, None, window.parameters, filters)
     sql = f"{_clustered(sample.sql, window, (), 'quality')} {_summed('line', ('t',))}"
     rows = store.read(f"{sql} UNION ALL {_summed('whole', ('NULL::TIMESTAMP AS t',))}", sample.parameters).rows
-    missing_by_key, first = _missing(store, None, window, filters, ()), window.first
+    missing_by_key, first = missing_verdicts(store, None, window, filters, ()), window.first
     in_all: dict[tuple[Any, ...], Missing] = {}
     for (evaluator, _), bucket_missing in missing_by_key.items():
         in_all[evaluator, first] = in_all.get((evaluator, first), Missing()) + bucket_missing
@@ -232,7 +234,7 @@ def _unseen(
     return unseen
 
 
-def _missing(
+def missing_verdicts(
     store: Store, evaluator: str | None, window: Window, filters: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Missing]:
     """Return the selected units without a verdict, by evaluator, bucket and group."""

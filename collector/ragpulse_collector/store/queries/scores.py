@@ -144,6 +144,15 @@ def sample_of(
     return Sample(sql, {**within, **filter.parameters, **{f"{prefix}{name}": parameters[name] for name in parameters}})
 
 
+def verdicts_of(sample: str, family: str) -> str:
+    """Return the query for what each unit of a sample adds to a measure: `y`, or else in `lost` its weight."""
+    is_lost = "status IN ('invalid', 'error')" + (f" OR {UNCLEAR}" if family == "pass_rate" else "")
+    return f"""
+        SELECT *, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+               CASE WHEN {is_lost} THEN 1 / pi ELSE 0 END AS lost
+        FROM ({sample}) WHERE pi IS NOT NULL"""
+
+
 MOST_UNCLEAR = 0.05
 """With a larger share of unclear answers a pass rate is no gate: it says how freely answers are worded."""
 
