@@ -221,7 +221,7 @@ MOMENTS = (
 """The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS, which do not know classes of pi."""
 
 
-def user_sums(source: str, keys: Sequence[str], *, cluster: str = CLUSTER, lost: str = "0.0") -> str:
+def user_sums(source: str, keys: Sequence[str], *, cluster: str = CLUSTER, lost: str = "0::DOUBLE") -> str:
     """Return the query for the sums by `keys` of a column `y`, weighted by 1/`pi`, and over users (W = Σw, S = Σwy).
 
     After the keys: Σw, Σwy, ΣW², ΣWS, ΣS², Σ`lost`, the least and the largest `y`; all but `lost` null without any `y`.

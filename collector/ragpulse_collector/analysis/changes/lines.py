@@ -73,6 +73,8 @@ class Rhythm:
     baseline_s: float
     zone: tzinfo | None = None
     """None where the users' zone is unknown."""
+    lengths: int = LENGTHS
+    """1: the last window alone is compared."""
 
     @cached_property
     def is_shifted(self) -> bool:
@@ -95,7 +97,9 @@ class Rhythm:
         """Its lengths in cells."""
         cell = self.cell_s
         day, hour = (length // cell if length % cell == 0 else 0 for length in (DAY_S, _HOUR_S))
-        return Grid(self.window_s // cell, int(self.baseline_s // cell), day, hour if self.is_shifted else 0)
+        return Grid(
+            self.window_s // cell, int(self.baseline_s // cell), day, hour if self.is_shifted else 0, self.lengths
+        )
 
     def start(self, cells: int) -> datetime:
         """Return when the cell began that many cells ago, on the users' clock."""
@@ -104,7 +108,7 @@ class Rhythm:
 
     def reach(self, looks: int) -> Window:
         """Return the range that is needed to look at so many windows, cut into cells."""
-        longest = min(self.window_s * GROWTH ** (LENGTHS - 1), self.baseline_s / 2.0)
+        longest = min(self.window_s * GROWTH ** (self.lengths - 1), self.baseline_s / 2.0)
         back = self.baseline_s + longest + self.window_s * looks + 2 * DAY_S
         return Window(self.end - timedelta(seconds=back), self.end, self.cell_s, self.zone or UTC)
 
@@ -131,8 +135,8 @@ class Lines:
         lines = self._lines[self.keys[key]].values()
         return all(line.kind != "total" and line.latest(at) >= at + line.sizes[-1] for line in lines)
 
-    def surest(self, key: str, at: int, tail: float, *, first: bool = False) -> Moved | None:
-        """Return the surest move of the windows that ended `at` cells ago, or of the `first`; None without a past."""
+    def surest(self, key: str, at: int, tail: float) -> Moved | None:
+        """Return the surest move of the windows that ended `at` cells ago; None without a past."""
         group = self.keys.get(key, ())
         if group not in self._lines:
             return None
@@ -141,8 +145,7 @@ class Lines:
         if former is None:
             return None
         name, past = former
-        moves = (move for move in line.moves(at, tail, past) if not first or move.size == line.grid.window)
-        best = next(moves, None) if first else min(moves, key=lambda move: move.chance, default=None)
+        best = min(line.moves(at, tail, past), key=lambda move: move.chance, default=None)
         if best is None:
             return None
         return Moved(best, line, past, None if name == group else group_key(self._groups, name))

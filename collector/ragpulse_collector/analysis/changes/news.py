@@ -60,10 +60,8 @@ def usual_level(
         return None
     zone = snapshot.window.zone
     end = following(last - timedelta(microseconds=1), cell, zone)
-    rhythm = Rhythm(end, max(1, round(seconds / cell)) * cell, _PAST_S, zone)
-    moved = read_lines(snapshot.store, metric, rhythm, snapshot.filters, (), added=added).surest(
-        "{}", 0, _TAIL, first=True
-    )
+    rhythm = Rhythm(end, max(1, round(seconds / cell)) * cell, _PAST_S, zone, lengths=1)
+    moved = read_lines(snapshot.store, metric, rhythm, snapshot.filters, (), added=added).surest("{}", 0, _TAIL)
     if moved is None or moved.move.usual.kind == "range":
         return None
     move = moved.move

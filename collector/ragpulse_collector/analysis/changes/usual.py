@@ -106,6 +106,7 @@ class Grid:
     """0 where a day has no whole number of cells: then only the range before is known."""
     hour: int = 0
     """Clocks may have been shifted by so many cells, nobody knows by whose zone: a change holds on either."""
+    lengths: int = LENGTHS
 
 
 class Line:
@@ -117,7 +118,7 @@ class Line:
         self._until = [list(accumulate(column, initial=0.0)) for column in zip(*cells, strict=True)] or [[0.0]] * 7
         self._exposed = self._until[6 if kind == "total" else 0]
         self._filled = [index for index, cell in enumerate(cells) if cell.w > 0.0]
-        lengths = (grid.window * GROWTH**power for power in range(LENGTHS))
+        lengths = (grid.window * GROWTH**power for power in range(grid.lengths))
         self.sizes = [size for size in lengths if size == grid.window or 2 * size <= grid.baseline]
         """The lengths that are compared."""
         self.usual, self._spread, self._unit = cache(self._usual), cache(self._spread_of), cache(self._unit_of)
