@@ -13,9 +13,9 @@ from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
-from ragpulse_collector.analysis.traffic import by_user
+from ragpulse_collector.analysis.traffic import adding, by_user
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER_SUMS, KEPT, MOMENTS
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.views import UNCLEAR
@@ -49,11 +49,8 @@ def mean_cost(store: Store, window: Window, filters: Filter) -> Interval | None:
 
     None where fewer than five users show how it varies.
     """
-    source = (
-        f"SELECT *, 0 AS whole, {KEPT} AS pi, cost_usd AS y FROM traces"
-        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND cost_usd IS NOT NULL"
-    )
-    for mean in by_user(store, source, ("whole",), {**window.parameters, **filters.parameters}).values():
+    source = adding("cost_usd", window.whole, filters, ())
+    for mean in by_user(store, source, ("t",), {**window.parameters, **filters.parameters}).values():
         return Interval.of(mean.moments.estimate(bounds=None)) if mean.moments else None
     return None
 

@@ -13,14 +13,13 @@ from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.quality import Missing
 from ragpulse_collector.analysis.query import Query, columns_of
 from ragpulse_collector.analysis.selection import SEVERAL, Window
-from ragpulse_collector.analysis.traffic import ACCEPTED, by_user
+from ragpulse_collector.analysis.traffic import ACCEPTED, adding, by_user
 from ragpulse_collector.refusals import Invalid, NotFound, nearest
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import KEPT
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import MEASURES, RUN_SCORES, evaluators_in, sample_of
-from ragpulse_collector.store.queries.traces import Filter, facts_of, with_columns
+from ragpulse_collector.store.queries.traces import Filter, facts_of
 from ragpulse_evaluators.statistics import (
     Estimate,
     Interval,
@@ -338,17 +337,13 @@ def unless_by_chance(found: AnyDecided, p_adjusted: float) -> AnyDecided:
 
 def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) -> Mapping[str | None, Estimate]:
     """Return one side's mean of a column, clustered by user, in all and by stratum."""
-    source = (
-        f"SELECT *, '{WHOLE}' AS whole, {f'{by}::VARCHAR' if by else 'NULL'} AS stratum, {KEPT} AS pi, {column} AS y"
-        f" FROM {with_columns('traces', filter(None, (by, side[0])), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns} AND {side[0]} = $side"
-        f" AND abs(y) < {_LARGEST}"
-    )
-    found: dict[str | None, Estimate] = {}
-    for key in ("whole", "stratum") if by else ("whole",):
+    columns, is_side = tuple(filter(None, (by, side[0]))), f"{side[0]} = $side AND abs(y) < {_LARGEST}"
+    requests = adding(column, query.window.whole, query.filters, columns, condition=is_side)
+    source, found = f"SELECT *, {by or 'NULL'}::VARCHAR AS stratum FROM ({requests})", dict[str | None, Estimate]()
+    for key in ("t", "stratum") if by else ("t",):
         for (stratum,), mean in by_user(store, source, (key,), {**query.parameters, "side": side[1]}).items():
             if mean.moments:
-                found[None if stratum is None else str(stratum)] = mean.moments.estimate()
+                found[WHOLE if key == "t" else None if stratum is None else str(stratum)] = mean.moments.estimate()
     return found
 
 
