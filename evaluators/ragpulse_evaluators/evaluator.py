@@ -60,6 +60,8 @@ class Evaluator(ABC):
     """Memory that it needs beyond the limit of a user's evaluator."""
     immediate: bool = False
     """True where `run` is no coroutine and never waits: see `at_once`."""
+    reads_history: bool = True
+    """False where it reads one turn alone: the turns before need not be fetched."""
     judge: Judge | None = None
     threshold: float | None = None
     """On the native scale: passing from here on (up to here, where lower is better)."""
@@ -67,10 +69,10 @@ class Evaluator(ABC):
     """The configured parameters; part of the version."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass with another `run` is not `immediate`, unless it says so; a version in text is a `Version`."""
+        """A subclass with another `run` may wait and read all, unless it says so; a version in text is a `Version`."""
         super().__init_subclass__(**options)
         if {"run", "_attempt", "__call__"} & cls.__dict__.keys() and "immediate" not in cls.__dict__:
-            cls.immediate = False
+            cls.immediate, cls.reads_history = False, True
         if isinstance(stated := cls.__dict__.get("version"), str):  # a class may state its version as a text
             cls.version = Version(stated, stated)  # type: ignore[assignment]
 
@@ -240,6 +242,7 @@ class AskingEvaluator(Evaluator):
 class PlainEvaluator(Evaluator):
     """Base of our evaluators that have no parameter but the threshold; `constants` are part of the version, too."""
 
+    reads_history = False
     constants: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init__(self, *, threshold: float | None = None) -> None:

@@ -268,7 +268,9 @@ def prepare(store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]]) -> 
     frozen = {spec: _frozen(store, spec) for spec in {run.spec for _, run, _ in claims if run and run.spec.is_frozen}}
     units = list(dict.fromkeys(job.unit for job, run, _ in claims if not (run and run.spec.is_frozen)))
     judged = {job.unit for job, _, each in claims if each.judge_id is not None or "history" in each.needs}
-    cases = cases_of(store, units, judged=judged, stepped=any("trace" in each.needs for _, _, each in claims))
+    evaluators = {evaluator for _, _, evaluator in claims}
+    turned, stepped = any(each.reads_history for each in evaluators), any("trace" in each.needs for each in evaluators)
+    cases = cases_of(store, units, judged=judged, turned=turned, stepped=stepped)
     works = []
     for job, run, evaluator in claims:
         if run is not None and run.spec.is_frozen:
@@ -308,6 +310,10 @@ def _asking_anew(evaluator: Evaluator) -> Evaluator:
     return changed
 
 
+def _time(job: Job) -> tuple[bool, datetime]:
+    return (False, job.unit.request_time or LONG_AGO) if job.run_id is None else (True, LONG_AGO)
+
+
 @dataclass(eq=False)
 class Lane:
     """Jobs of one kind, with an engine's run of their own: a full lane does not block another."""
@@ -319,16 +325,18 @@ class Lane:
     claimed: deque[Job] = field(default_factory=deque)
     streams: set[str] = field(default_factory=set)
     """The streams whose jobs belong here."""
+    by_time: bool = False
+    """Whether requests of one time are read together, as they stand in the store."""
     more: bool = True
     """Whether the store may hold further jobs for it."""
     filled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when jobs were added, or when it ends."""
     ended: bool = False
 
-    def claim(self, job: Job) -> None:
-        """Add a claimed job."""
-        self.claimed.append(job)
-        self.streams.add(job.stream)
+    def claim(self, jobs: Sequence[Job]) -> None:
+        """Add claimed jobs; those of a replay keep their order, in which its figure is unbiased at any time."""
+        self.claimed.extend(sorted(jobs, key=_time) if self.by_time else jobs)
+        self.streams.update(job.stream for job in jobs)
         self.filled.set()
 
     def end(self) -> None:

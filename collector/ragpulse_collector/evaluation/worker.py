@@ -247,15 +247,18 @@ class Worker:
         self._since = min(waiting.since, now)
         for lane in self._lanes:
             lane.more = lane in full or len(waiting.jobs) == _FETCH
+        wanted: defaultdict[Lane, list[Job]] = defaultdict(list)
         for job in filter(self._is_wanted, waiting.jobs):
             self._idle.clear()
             self._claimed.add(job.job_id)
-            self._lane_of(self._evaluator(job)).claim(job)
+            wanted[self._lane_of(self._evaluator(job))].append(job)
+        for lane, jobs in wanted.items():
+            lane.claim(jobs)
 
     def _lane_of(self, evaluator: Evaluator) -> Lane:
         """Return the lane of an evaluator: of all that never wait, of all with one gate, or its own."""
         if evaluator.immediate:
-            return self._lane("checks", Lane(at_once=_CHECKED_BATCHES, batch=_CHECKED))
+            return self._lane("checks", Lane(at_once=_CHECKED_BATCHES, batch=_CHECKED, by_time=True))
         if evaluator.judge is None or isinstance(evaluator, Isolated):
             return self._lane(evaluator, Lane(at_once=_OWN, batch=_OWN))
         gate = gate_of(evaluator) or self.gate

@@ -65,12 +65,17 @@ def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime
 
 
 def cases_of(
-    store: Store, units: Sequence[Unit], *, judged: Collection[Unit] | None = None, stepped: bool = True
+    store: Store,
+    units: Sequence[Unit],
+    *,
+    judged: Collection[Unit] | None = None,
+    turned: bool = True,
+    stepped: bool = True,
 ) -> dict[Unit, Case]:
     """Build the cases of many units with few reads; units without a stored span are left out.
 
-    The messages of `judged` units (None: of all) are read, too: the history where no session has earlier turns; and
-    the steps of the runs where they are `stepped`.
+    Where they are `turned`, the earlier turns of their sessions are read, too; the messages of `judged` units (None: of
+    all), which are the history where no session has earlier turns; and the steps of the runs where they are `stepped`.
     """
     families = _families(store, units)
     starts = [span.node.start for family in families.values() for span in family.values()]
@@ -78,7 +83,7 @@ def cases_of(
         return {}
     # Texts have the time of their span.
     among = TraceRange(list(families), min(starts), max(starts))
-    texts, contexts, turns = _texts(store, among), _contexts(store, among), _turns(store, among)
+    texts, contexts, turns = _texts(store, among), _contexts(store, among), _turns(store, among) if turned else {}
     nodes = _nodes(units, families, contexts)
     alone = [unit for unit in (units if judged is None else judged) if unit.trace_id not in turns]
     said = _said_before(store, among, {unit: nodes[unit] for unit in alone if nodes.get(unit)}, texts)
