@@ -14,11 +14,12 @@ import duckdb
 import pytest
 from served import Served
 
-from ragpulse_collector.app.process import release_startup_code
+from ragpulse_collector.app.process import cores, release_startup_code
 from ragpulse_collector.app.server import StartingApp
 from ragpulse_collector.app.wiring import Job, Ticker
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from starlette.types import ASGIApp
@@ -150,3 +151,24 @@ def test_a_job_may_run_before_its_interval() -> None:
     ticker.start()
     assert ran.wait(60)
     ticker.stop()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "50000 100000"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "50000"}, 1.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu.max": ""}, None),
+    ],
+)
+def test_the_cores_of_a_container_are_those_of_its_quota(
+    files: Mapping[str, str], most: float | None, tmp_path: Path
+) -> None:
+    """On one core the checks run in the collector, whatever the host has."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert cores(tmp_path) == (cores(tmp_path / "nothing") if most is None else most)

@@ -9,10 +9,12 @@ import ctypes
 import gc
 import json
 import logging
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 MAX_ALIKE = 5
@@ -86,6 +88,17 @@ _LARGE = 8 * 2**20
 """Bytes of code above which a library is worth a call."""
 _DONTNEED = 4
 """MADV_DONTNEED of linux/mman.h."""
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return how many cores this process may use: those it is bound to, fewer where its container has a quota."""
+    bound = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    files = ([cgroup / "cpu.max"], [cgroup / "cpu" / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")])
+    for written in files:
+        with suppress(OSError, ValueError):  # no such file, or "max": no quota
+            quota, period = map(int, " ".join(file.read_text(encoding="ascii") for file in written).split())
+            return min(bound, quota / period) if quota > 0 else bound
+    return bound
 
 
 def collect_garbage_rarely() -> None:

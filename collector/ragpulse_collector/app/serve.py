@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ragpulse_collector.app.collector import Collector
-from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
+from ragpulse_collector.app.process import collect_garbage_rarely, cores, log_to_stderr, switch_threads_often
 from ragpulse_collector.evaluation.budget import unknown_price
 from ragpulse_collector.refusals import Refusal
 from ragpulse_collector.sampling import OFFLINE
@@ -39,7 +39,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) 
     os.umask(0o077)  # the file holds people's questions: no other user of this computer may read it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C library logs what is raised as well
     grpc_port = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
-    beside = (os.cpu_count() or 1) > 1  # on a single core a process of their own would only take turns with this one
+    beside = cores() > 1  # on a single core a process of their own would only take turns with this one
     collector = Collector(settings, loads=loads, default_grpc_port=grpc_port, own_process=beside)
     ready = threading.Event()
     if hasattr(signal, "SIGHUP"):
