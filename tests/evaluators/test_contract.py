@@ -66,8 +66,9 @@ async def test_a_full_case_is_judged_within_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_equal_cases_give_equal_results(name: str) -> None:
-    """Asked twice, by two evaluators, the result is the same to the byte."""
-    results = [await scored(made(name), FULL) for _ in range(2)]
+    """Asked twice, by two evaluators, the result is the same to the byte; also without a history that is not read."""
+    again = FULL if made(name).reads_history else FULL.model_copy(update={"history": None})
+    results = [await scored(made(name), case) for case in (FULL, again)]
     assert results[0].model_dump_json() == results[1].model_dump_json()
 
 
