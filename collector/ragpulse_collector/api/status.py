@@ -113,18 +113,7 @@ class Status:
 
     def _evaluations(self, recent: health.Outcomes) -> Evaluations:
         by_status = health.results_by_status(self.store)
-        pending = health.pending_jobs(self.store)
-        counts = health.jobs_since(self.store, utc_now() - RECENT) if pending else {}
-        waiting = [
-            extended(
-                Waiting,
-                pace(counts.get(name.partition("@")[0], health.JobCounts()), n),
-                evaluator=name,
-                pending=n,
-                oldest_s=_age_s(oldest),
-            )
-            for name, n, oldest in pending
-        ]
+        waiting = waiting_jobs(self.store)
         jobs = sum(one.pending for one in waiting)
         return extended(
             Evaluations,
@@ -174,6 +163,22 @@ def unknown_price(store: Store, now: datetime) -> UnknownPrice:
     models = health.unpriced_calls(store, now - timedelta(days=1))
     calls = sum(models.values())
     return UnknownPrice(calls, round(calls / 24, 3), models)
+
+
+def waiting_jobs(store: Store) -> list[Waiting]:
+    """Return what is pending by evaluator, the longest wait first."""
+    pending = health.pending_jobs(store)
+    counts = health.jobs_since(store, utc_now() - RECENT) if pending else {}
+    return [
+        extended(
+            Waiting,
+            pace(counts.get(name.partition("@")[0], health.JobCounts()), n),
+            evaluator=name,
+            pending=n,
+            oldest_s=_age_s(oldest),
+        )
+        for name, n, oldest in pending
+    ]
 
 
 def pace(recent: health.Outcomes | health.JobCounts, pending: int) -> Pace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
@@ -12,8 +12,10 @@ import orjson
 from pydantic import Field, JsonValue
 
 from ragpulse_collector.analysis.compare.results import ReplayResult, replay_result
+from ragpulse_collector.api.health import Waiting
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Names
+from ragpulse_collector.api.status import waiting_jobs
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.drift import CheckReport
 from ragpulse_collector.evaluation.judge_checks import checked_report
@@ -72,6 +74,7 @@ class RunShown:
     error: int | None = None
     rate_per_s: float | None = None
     eta_s: float | None = None
+    """Of a rule: until nothing of its evaluators waits; None where nothing does, or where more arrives than is done."""
     cost_usd: float | None
     """Of a rule with a budget of its own: today."""
     max_usd: float | None = None
@@ -99,8 +102,9 @@ _COLUMNS = {
 @operation("GET runs", command=Command("runs", columns={"runs": _COLUMNS}))
 def run_list(store: Store, rules: Rules, replays: Replays, /, purpose: Purpose | None = None) -> RunList:
     """Everything that evaluates: rules, replays and checks of judges."""
+    waiting = {each.evaluator: each for each in waiting_jobs(store)}
     shown = [
-        *map(_of_rule, rule_list(store, rules).rules),
+        *(_of_rule(rule, waiting) for rule in rule_list(store, rules).rules),
         *(_of_run(run, progress) for run, progress in replays.runs()),
     ]
     return RunList([one for one in shown if purpose in (None, one.purpose)])
@@ -168,8 +172,10 @@ def run_result(
     return check
 
 
-def _of_rule(rule: RuleInForce) -> RunShown:
+def _of_rule(rule: RuleInForce, waiting: Mapping[str, Waiting]) -> RunShown:
     rates = [rule.rate, *(stratum.rate for stratum in rule.strata)]
+    left = [waiting[name] for name in rule.evaluators if name in waiting]
+    clear = [each.clears_in_s for each in left if each.clears_in_s is not None]
     return RunShown(
         run_id=f"rule:{rule.name}",
         evaluators=rule.evaluators,
@@ -177,6 +183,8 @@ def _of_rule(rule: RuleInForce) -> RunShown:
         population=Population(of="future", where=rule.where),
         order="arrival",
         state="running" if rule.enabled and any(rates) else "paused",
+        rate_per_s=sum(each.done_per_s for each in left) if left else None,
+        eta_s=max(clear) if left and len(clear) == len(left) else None,
         cost_usd=rule.spent_today_usd,
         max_usd=rule.budget_usd_per_day,
         result=f"GET metrics?name=quality:{rule.evaluators[0].partition('@')[0]}" if rule.evaluators else None,

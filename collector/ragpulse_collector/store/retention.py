@@ -20,6 +20,7 @@ from ragpulse_collector.store.connection import first_line, literal, open_file
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.queries.forgotten import remember
+from ragpulse_collector.store.queries.jobs import OPEN_RUN
 from ragpulse_collector.store.queries.runs import DELETED, ENDED, keep_for_others, set_status
 from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
@@ -30,6 +31,13 @@ _TRACE_TABLES = tuple(sorted((name for name, held in TABLES.items() if "trace_id
 _OF_SERVICE = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service AND start_time < $before)"
 _OLD_REPORTS = "result IS NOT NULL AND created_at < $before AND spec->>'$.dataset' IS NOT NULL"
 """Comparisons that callers sent: they quote traces. The checks of judges do not."""
+_OLD_CHECKS = f"""run_id IN (
+    SELECT run_id FROM raw.runs WHERE kind = 'check' AND run_id NOT IN (
+        SELECT arg_max(run_id, created_at) FROM raw.runs WHERE kind = 'check'
+        GROUP BY evaluator, judge, spec->>'$.dataset')
+    GROUP BY run_id HAVING max(created_at) < $before AND arg_max(status, created_at) NOT IN {OPEN_RUN})"""
+"""Ended checks of judges, whose rows have no request; the newest over each set stays: it says how the judge is now."""
+_NO_REPORT = "run_id NOT IN (SELECT run_id FROM raw.runs WHERE result IS NOT NULL)"
 _QUOTING = "EXISTS (SELECT 1 FROM (SELECT unnest($traces::VARCHAR[]) AS id) t WHERE contains(result, t.id))"
 _AIM = 0.95
 """Retention by size aims at this share of the limit; at least 90 % of the limit stay."""
@@ -52,9 +60,12 @@ def prune(
 ) -> Pruned:
     """Delete the rows of requests before `older_than`.
 
-    The age of a row is that of its request, never that of an evaluation. The audit gets one row with the `reason`.
+    The age of a row is that of its request, never that of an evaluation; where there is none, that of its run. The
+    audit gets one row with the `reason`.
     """
-    conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()} | {"runs": _OLD_REPORTS}
+    conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()}
+    conditions |= {table: f"{conditions[table]} OR {_OLD_CHECKS}" for table in ("eval_jobs", "scores")}
+    conditions |= {"run_items": _OLD_CHECKS, "runs": f"({_OLD_REPORTS}) OR ({_OLD_CHECKS} AND {_NO_REPORT})"}
     detail: Reason = {"reason": "age", **(reason or {}), "before": str(older_than)}
     counts = _removed(store, conditions, {"before": older_than}, detail, dry_run=dry_run, actor=actor)
     return Pruned(cutoff=older_than, rows=counts)

@@ -142,14 +142,15 @@ def _folded(text: str) -> str:
     return text.lower().replace("i\u0307", "i").replace("ı", "i").replace("ſ", "s")
 
 
-_MORE = (
+_HELD = (
+    (_EN, _NO - {"ne", "pas", "não", "nicht"}, ()),
     (_ZH, frozenset[str](), ("不", "没", "沒", "未", "无", "無")),
     (_ES, frozenset({"no", "información"}), ()),
     (_PT, frozenset({"não", "informação", "informações"}), ()),
     (_DE, frozenset[str](), ("nicht", "kein")),
     (_FR, frozenset({"je", "ne", "n"}), ()),
 )
-"""The other languages: each phrase holds one of the words or parts beside it."""
+"""By language: each phrase holds one of the words or parts beside it."""
 
 
 @lru_cache(maxsize=4096)
@@ -159,17 +160,15 @@ def declining_at(sentence: str) -> re.Match[str] | None:
         return None
     folded = _folded(sentence)
     words = _WORD.findall(folded)
-    more = (not held.isdisjoint(words) or any(part in folded for part in parts) for _, held, parts in _MORE)
-    return _phrases(tuple(more)).search(sentence)
+    may_match = (not held.isdisjoint(words) or any(part in folded for part in parts) for _, held, parts in _HELD)
+    return _phrases(tuple(may_match)).search(sentence)
 
 
 @cache
-def _phrases(more: tuple[bool, ...]) -> re.Pattern[str]:
+def _phrases(may_match: tuple[bool, ...]) -> re.Pattern[str]:
     """Return `DECLINES` without the languages that cannot match: it takes a third of the time."""
-    others = [
-        pattern for (patterns, _, _), may_match in zip(_MORE, more, strict=True) if may_match for pattern in patterns
-    ]
-    return re.compile("|".join(f"(?:{p})" for p in (*_EN, *others)), DECLINES.flags)
+    patterns = (pattern for (patterns, _, _), may in zip(_HELD, may_match, strict=True) if may for pattern in patterns)
+    return re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)", DECLINES.flags)
 
 
 def expand(text: str) -> str:
@@ -219,7 +218,7 @@ class Refusal(PlainEvaluator):
         )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def find_refusal(response: str) -> str | None:
     """Return the phrase by which a response declines to answer as a whole; None where it (also) answers.
 

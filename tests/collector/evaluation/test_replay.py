@@ -378,3 +378,17 @@ def test_every_evaluation_is_a_run_in_one_list(collector: Start) -> None:
         client.call("GET runs/x")
     with pytest.raises(ClientError, match="no replay"):
         client.call(f"POST replays/{listed[1]['run_id']}/use")
+    client.call("POST drift/run", {"evaluator": "refusal"})
+    checks = eventually(
+        lambda: client.call("GET drift", {"evaluator": "refusal"})["checks"], lambda found: len(found) == 2
+    )
+    left = eventually(
+        lambda: (
+            client.call("POST prune", {"older_than": "1s"}) and client.call("GET runs", {"purpose": "check"})["runs"]
+        ),
+        lambda runs: len(runs) == 1,
+    )
+    assert [(run["run_id"], run["done"]) for run in left] == [(checks[0]["run_id"], 12)], "the newest stays"
+    assert client.call("GET drift", {"evaluator": "refusal"})["checks"] == checks[:1]
+    for table in ("eval_jobs", "run_items", "scores"):
+        assert client.sql(f"select run_id from raw.{table} where run_id = '{listed[1]['run_id']}'").rows() == []
