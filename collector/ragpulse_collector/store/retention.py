@@ -32,10 +32,13 @@ _OF_SERVICE = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $serv
 _OLD_REPORTS = "result IS NOT NULL AND created_at < $before AND spec->>'$.dataset' IS NOT NULL"
 """Comparisons that callers sent: they quote traces. The checks of judges do not."""
 _OLD_CHECKS = f"""run_id IN (
-    SELECT run_id FROM raw.runs WHERE kind = 'check' AND run_id NOT IN (
-        SELECT arg_max(run_id, created_at) FROM raw.runs WHERE kind = 'check'
-        GROUP BY evaluator, judge, spec->>'$.dataset')
-    GROUP BY run_id HAVING max(created_at) < $before AND arg_max(status, created_at) NOT IN {OPEN_RUN})"""
+    SELECT run_id FROM (
+        SELECT run_id, max(created_at) AS last, arg_max(status, created_at) AS status FROM raw.runs
+        WHERE kind = 'check' AND run_id NOT IN (
+            SELECT arg_max(run_id, created_at) FROM raw.runs WHERE kind = 'check'
+            GROUP BY evaluator, judge, spec->>'$.dataset')
+        GROUP BY run_id)
+    WHERE last < $before AND status NOT IN {OPEN_RUN})"""
 """Ended checks of judges, whose rows have no request; the newest over each set stays: it says how the judge is now."""
 _NO_REPORT = "run_id NOT IN (SELECT run_id FROM raw.runs WHERE result IS NOT NULL)"
 _QUOTING = "EXISTS (SELECT 1 FROM (SELECT unnest($traces::VARCHAR[]) AS id) t WHERE contains(result, t.id))"
