@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal
-from ragpulse_collector.settings import RuleSettings, Settings, SettingsError, Stratum
+from ragpulse_collector.settings import RuleSettings, Settings, SettingsError
 from ragpulse_collector.settings.lead import is_active
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.connection import literal
@@ -35,11 +35,11 @@ _DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
 class Rule(RuleSettings):
     """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
 
-    A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Conditions of
-    strata may also name scores and labels of evaluators that run on everything (`score.groundedness < 0.5`,
-    `label.language = 'de'`): these hold once all of them are stored. Raises Invalid for a rate outside 0..1, no
-    evaluators, or a `where` that is not one SQL boolean over the columns of `traces` (and, in strata, over the results
-    of other evaluators).
+    A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Conditions
+    may also name labels of evaluators that run on everything (`label.language = 'de'`), those of strata scores, too
+    (`score.groundedness < 0.5`): these hold once all of them are stored. Raises Invalid for a rate outside 0..1, no
+    evaluators, or a `where` that is not one SQL boolean over the columns of `traces` and the results of other
+    evaluators.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -71,8 +71,8 @@ class Rule(RuleSettings):
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
         if self.where is not None:
-            if _evaluators_in(self.where):
-                reason = "scores and labels belong into strata, so that all keep the rule's rate"
+            if members_in(self.where, "score"):
+                reason = "scores belong into strata, so that all keep the rule's rate"
                 raise Invalid(f"where {self.where!r}: {reason}")
             condition(self.where)
         if FAILURE in self.labels:
@@ -88,14 +88,17 @@ class Rule(RuleSettings):
 
     @cached_property
     def scores(self) -> tuple[str, ...]:
-        """The evaluators whose scores or labels the strata name; each has to run on everything."""
-        return tuple(sorted({name for stratum in self.strata for name in _evaluators_in(stratum.where)}))
+        """The evaluators whose scores or labels the conditions name; each has to run on everything."""
+        return tuple(sorted({name for text in self._conditions for name in _evaluators_in(text)}))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The labels that conditions name."""
-        texts = [text for text in (self.where, *(stratum.where for stratum in self.strata)) if text]
-        return tuple(sorted({name for text in texts for name in members_in(text, "label")}))
+        return tuple(sorted({name for text in self._conditions for name in members_in(text, "label")}))
+
+    @property
+    def _conditions(self) -> Sequence[str]:
+        return [text for text in (self.where, *(stratum.where for stratum in self.strata)) if text]
 
     @cached_property
     def policy(self) -> str:
@@ -120,11 +123,10 @@ class Rule(RuleSettings):
 
         Where the rule names scores or labels the row has them as fields of the columns `score` and `label`.
         """
-        rates = [repr(float(self.rate)), *map(_rate_sql, self.strata)]
+        strata = (f"CASE WHEN {_met(stratum.where)} THEN {stratum.rate!r} ELSE 0.0 END" for stratum in self.strata)
+        rates = [repr(float(self.rate)), *strata]
         highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
-        return (
-            highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"
-        )
+        return highest if self.where is None else f"CASE WHEN {_met(self.where)} THEN {highest} ELSE 0.0 END"
 
 
 class RuleSet(NamedTuple):
@@ -159,13 +161,12 @@ def of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
     return [rule for rule in rules if rule.unit == unit]
 
 
-def _rate_sql(stratum: Stratum) -> str:
-    """Return SQL for the rate of a stratum at a row of facts, 0 where its condition does not hold."""
-    scores, labels = (members_in(stratum.where, of) for of in ("score", "label"))
+def _met(where: str) -> str:
+    """Return SQL that is true at a row of facts where a condition holds, and what it names is stored."""
+    scores, labels = (members_in(where, of) for of in ("score", "label"))
     stored = [f"score.{identifier(name)} IS NOT NULL" for name in scores]
     stored += [f"label.{identifier(name)} IS NOT NULL" for name in labels if name not in STORED]
-    met = " AND ".join([*stored, holds(condition(stratum.where, scores))])
-    return f"CASE WHEN {met} THEN {stratum.rate!r} ELSE 0.0 END"
+    return " AND ".join([*stored, holds(condition(where, scores))])
 
 
 def _evaluators_in(condition: str) -> list[str]:

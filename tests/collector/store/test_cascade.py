@@ -75,6 +75,24 @@ def test_a_doubtful_score_moves_the_unit_to_its_stratum(kit: Any, rows: Any, whe
     assert rows(store, "SELECT count(*) FROM decisions") == [(5,)]
 
 
+@pytest.mark.parametrize(
+    "where", ["label.groundedness = 'bad'", "label.groundedness LIKE 'b%' AND label.topic IS NULL"]
+)
+def test_a_rule_may_be_for_the_traces_of_a_label(kit: Any, rows: Any, where: str) -> None:
+    """Nothing is drawn before the label is there; then those that have it are decided once more, with the same u."""
+    store = kit.store()
+    rules = (CHECK, JUDGE.changed(where=where, rate=1.0, strata=()))
+    sampler = Sampler(store, lambda: rules)
+    send(kit, store, 2)
+    assert sampler.decide(kit.later(3)) == 2
+    assert [row[:2] for row in rows(store, LATEST)] == [(0.0, False), (0.0, False)]
+    score(kit, store, {1: 0.2}, label="bad")
+    score(kit, store, {2: 0.9}, label="good")
+    assert [sampler.decide(kit.later(2)), sampler.decide(kit.later(2))] == [1, 0]
+    assert rows(store, LATEST) == [(1.0, True, 1), (0.0, False, 0)]
+    assert rows(store, "SELECT count(*) FROM raw.eval_jobs WHERE evaluator = 'faithfulness'") == [(1,)]
+
+
 def test_nothing_is_queued_twice(kit: Any, rows: Any) -> None:
     """What the base rate had drawn keeps its one job when its chance rises."""
     store = kit.store()
@@ -250,6 +268,8 @@ def test_a_rule_may_not_wait_for_itself() -> None:
         JUDGE.changed(strata=(Stratum(where="score.faithfulness < 0.5", rate=1.0),))
     with pytest.raises(ValueError, match=r"where .score\.groundedness < 0\.5.: .* strata"):
         JUDGE.changed(where="score.groundedness < 0.5")
+    with pytest.raises(ValueError, match="faithfulness is not there before faithfulness is drawn"):
+        JUDGE.changed(where="label.faithfulness = 'bad'")
     with pytest.raises(ValueError, match="score"):
         JUDGE.changed(strata=(Stratum(where="score < 0.5", rate=1.0),))
 
