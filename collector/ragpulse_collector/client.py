@@ -4,7 +4,7 @@ It uses `urllib`: with httpx every command would start 66 ms later.
 
 >>> from ragpulse_collector.client import connect
 >>> connect().sql("select * from traces where error").to_pandas()
->>> connect().topics(since="7d")
+>>> connect().failures(since="7d")
 
 Every operation that reads is a method under the name of its function; `dir(client)` lists them.
 A notebook shows queries, metrics and traces as tables.
@@ -115,7 +115,7 @@ class Query:
 
 
 class Answer(dict[str, Any]):
-    """The answer of an operation: a mapping whose lists (runs, topics, monitors, ...) a notebook shows as tables."""
+    """The answer of an operation: a mapping whose lists (runs, rules, monitors, ...) a notebook shows as tables."""
 
     def _repr_html_(self) -> str:
         lists = {name: rows for name, rows in self.items() if isinstance(rows, list) and rows}

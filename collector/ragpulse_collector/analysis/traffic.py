@@ -27,7 +27,7 @@ from ragpulse_collector.store.estimates import (
 )
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.failures import FAILURE, KINDS
-from ragpulse_collector.store.queries.labels import label_column
+from ragpulse_collector.store.queries.labels import SHARES_OF, STORED, label_column
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
 from ragpulse_collector.store.queries.traces import Filter, requests_since, version_starts, versions_in, with_columns
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
@@ -64,17 +64,14 @@ def _share_of(answer: str) -> Traffic:
     return Traffic(None, "share", of="answer", each=each)
 
 
-def _share_of_topic(name: str) -> Traffic:
-    """Return the share of the questions that are about a topic, of those whose topic is known."""
-    each = f"CASE WHEN topic IS NOT NULL THEN (topic = {literal(name)})::INTEGER END"
-    return Traffic(None, "share", of="topic", each=each)
-
-
-def _share_of_failures(kind: str) -> Traffic:
-    """Return the share of the requests that fail in a way."""
-    column = label_column(FAILURE)
-    each = f"({column} IS NOT DISTINCT FROM {literal(kind)})::INTEGER"
-    return Traffic(None, "share", each=each, labels=(column,))
+def _share_of_label(name: str, label: str) -> Traffic:
+    """Return the share of the requests with a label, of those that have one; a request without a failure has none."""
+    if name == FAILURE:
+        column = label_column(FAILURE)
+        each = f"({column} IS NOT DISTINCT FROM {literal(label)})::INTEGER"
+        return Traffic(None, "share", each=each, labels=(column,))
+    each = f"CASE WHEN {STORED[name]} IS NOT NULL THEN ({STORED[name]} = {literal(label)})::INTEGER END"
+    return Traffic(None, "share", of=STORED[name], each=each)
 
 
 def _counted(condition: str) -> str:
@@ -103,19 +100,16 @@ NAMES: dict[str, Traffic] = {
     "refused_rate": _share_of("answer = 'refused'"),
     "unanswered_rate": _share_of("answer <> 'answered'"),
     "acceptance": Traffic(None, "share", of="feedback", each=ACCEPTED),
-    "other_share": _share_of_topic(OTHER_TOPIC),
+    "other_share": _share_of_label("topic", OTHER_TOPIC),
     "question_drift": Traffic(None, "ratio", of="question_distance", each="question_distance"),
 }
 """The metrics beside those of an evaluator (`quality:`, `fail_rate:`, ..., see `MEASURES`)."""
-
-TOPIC_SHARE, FAILURE_SHARE = "topic_share", "failure_share"
-_SHARES_OF = {TOPIC_SHARE: _share_of_topic, FAILURE_SHARE: _share_of_failures}
 
 
 def traffic_of(metric: str) -> Traffic | None:
     """Return a metric of the traffic, one of NAMES, `topic_share:NAME` or `failure_share:KIND`; else None."""
     family, colon, name = metric.partition(":")
-    return _SHARES_OF[family](name) if colon and family in _SHARES_OF else NAMES.get(metric)
+    return _share_of_label(SHARES_OF[family], name) if colon and family in SHARES_OF else NAMES.get(metric)
 
 
 def known_traffic(metric: str) -> Traffic:
@@ -125,7 +119,7 @@ def known_traffic(metric: str) -> Traffic:
     return found
 
 
-_FAMILIES = (*MEASURES, "coverage", *_SHARES_OF)
+_FAMILIES = (*MEASURES, "coverage", *SHARES_OF)
 
 
 def check_metric(
@@ -139,18 +133,19 @@ def check_metric(
         possible = (*NAMES, *(f"{name}:{evaluator or '<evaluator>'}" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise Invalid(f"no metric {metric!r}{hint}")
-    if family == FAILURE_SHARE:
+    label = SHARES_OF.get(family)
+    if label == FAILURE:
         if evaluator not in KINDS:
             raise Invalid(f"no kind of failure {evaluator!r}{nearest(evaluator, KINDS) or ': ' + ', '.join(KINDS)}")
-    elif family != TOPIC_SHARE:
+    elif label is None:
         check_evaluator(measured(family, evaluator), names, stored_names)
     elif stored_names and metric not in (known := stored_names()):
-        raise Invalid(f"no topic {evaluator!r}{nearest(metric, known) or ': see `ragpulse topics`'}")
+        raise Invalid(f"no {label} {evaluator!r}{nearest(metric, known) or f': see `ragpulse {label}s`'}")
 
 
-def topic_metrics(store: Store) -> set[str]:
-    """Return the metrics of topics."""
-    return {f"{TOPIC_SHARE}:{topic.name}" for topic in stored_topics(store.read)}
+def stored_metrics(store: Store) -> set[str]:
+    """Return the metrics that the store has names for: those of topics."""
+    return {f"topic_share:{topic.name}" for topic in stored_topics(store.read)}
 
 
 def check_evaluator(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, topic_metrics
+from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, stored_metrics
 from ragpulse_collector.api.params import Caller, Named
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import measured, met_evaluators
@@ -27,7 +27,7 @@ class KnownNames:
                 return found
             families = (metric.partition(":")[::2] for metric in self._watched())
             watched = {measured(family, name.partition("@")[0]) for family, name in families}
-            return found | watched | {*topic_metrics(self._store)}
+            return found | watched | {*stored_metrics(self._store)}
 
         for one in named:
             (check_metric if one.kind == "metric" else check_evaluator)(one.name, names, met)

@@ -183,7 +183,7 @@ NEW = (
     "How do I move my traces from Langfuse to ragpulse?",
     "Can I import the traces of another tool?",
 )
-"""A topic that users begin to ask about."""
+"""What users begin to ask about."""
 PROMPTS = {
     "v1": "Answer the question from the passages only, and cite the passage.",
     "v2": "Answer the question from the passages and the archive, and cite the passage.",

@@ -30,7 +30,7 @@ HOURS = 5.7
 ROUNDS = 6
 """How often each question comes under each version."""
 NEW_FROM = 0.58
-"""The share of the rounds before the new topic begins."""
+"""The share of the rounds before users ask about something new."""
 USERS = 40
 TURNS = 3
 """Questions of a session."""
@@ -53,8 +53,8 @@ class Visit:
 def visits(*, rounds: int = ROUNDS) -> list[Visit]:
     """Return every question `rounds` times under each version, in order of time: first `v1`, then `v2`.
 
-    In two of three rounds some questions have no answer in the guides; in the last ones there is a new topic. They
-    spread over almost six hours, with busier and quieter times; the last is a few seconds ago.
+    In two of three rounds some questions have no answer in the guides; in the last ones they ask about something
+    new. They spread over almost six hours, with busier and quieter times; the last is a few seconds ago.
     """
     chance = random.Random(7)
     versions = [version for version in VERSIONS for _ in range(rounds)]

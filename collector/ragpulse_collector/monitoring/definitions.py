@@ -13,7 +13,7 @@ from ragpulse_collector.analysis.changes.lines import check_change
 from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.query import columns_of, meeting
 from ragpulse_collector.analysis.selection import duration_s
-from ragpulse_collector.analysis.traffic import check_metric, topic_metrics, traffic_of
+from ragpulse_collector.analysis.traffic import check_metric, stored_metrics, traffic_of
 from ragpulse_collector.configuration import source_line
 from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.refusals import Conflict, Invalid, NotFound, Refusal, nearest
@@ -200,11 +200,11 @@ class Definitions:
         self._append(Stored(name, None, None, True), actor, "delete")
 
     def check_draft(self, monitor: MonitorSettings) -> None:
-        """Raise Invalid like `check`, also for a name with neither an evaluator nor a stored score, and of no topic.
+        """Raise Invalid like `check`, also for a name with neither an evaluator nor anything stored.
 
         A file may name an evaluator whose scores arrive later, so that a new store can start.
         """
-        self.check(monitor, lambda: {*met_evaluators(self._store), *topic_metrics(self._store)})
+        self.check(monitor, lambda: {*met_evaluators(self._store), *stored_metrics(self._store)})
 
     def check(self, monitor: MonitorSettings, stored_names: Callable[[], Collection[str]] | None = None) -> None:
         """Raise Invalid with the mistake and the nearest name."""

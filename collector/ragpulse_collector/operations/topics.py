@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from ragpulse_collector.analysis.topics import TopicReport, topic_report
-from ragpulse_collector.analysis.traffic import TOPIC_SHARE
 from ragpulse_collector.api.models import DEFAULT_LIMIT, LastWeek, PageSize
 from ragpulse_collector.api.operations import operation
 from ragpulse_collector.api.params import Caller, EvaluatorName, Mask
@@ -92,5 +91,5 @@ def _quoting(settings: Settings, rules: Rules, monitors: Monitors, topic: str) -
     texts = [(f"rule {one.name!r}", (one.where, *(part.where for part in one.strata))) for one in rules.effective()]
     texts += [(f"monitor {one.name!r}", (one.where, one.metric)) for one in watched]
     texts += [(f"target {one.metric!r}", (one.where, one.metric)) for one in settings.target]
-    value, metric = f"""'{topic.replace("'", "''")}'""", f"{TOPIC_SHARE}:{topic}"
+    value, metric = f"""'{topic.replace("'", "''")}'""", f"topic_share:{topic}"
     return [owner for owner, own in texts if any(text and (value in text or text == metric) for text in own)]

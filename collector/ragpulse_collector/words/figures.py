@@ -26,8 +26,8 @@ _UNITS = {
     "error_rate": "share", "empty_rate": "share", "refused_rate": "share", "unanswered_rate": "share",
     "acceptance": "share", "other_share": "share",
 }  # fmt: skip
-_SHARES_OF = frozenset({"coverage", "pass_rate", "fail_rate", "unclear_rate", "topic_share", "failure_share"})
-"""Families of metrics that are shares, each of an evaluator or a topic."""
+_SHARE_OF = re.compile(r"(coverage|pass_rate|fail_rate|unclear_rate|\w+_share)\Z")
+"""Families of metrics that are shares, each of an evaluator or a label."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that change the direction of the text after them, and NUL."""
 
@@ -212,7 +212,7 @@ def unit_of(metric: Any) -> str:
     """The unit of a metric, from its name."""
     name = str(metric)
     family, colon, _ = name.partition(":")
-    if (colon and family in _SHARES_OF) or name.removeprefix("quality:") in SHARES:
+    if (colon and _SHARE_OF.match(family)) or name.removeprefix("quality:") in SHARES:
         return "share"
     return next((unit for word, unit in _UNITS.items() if word in name and ":" not in name), "ratio")
 
@@ -223,9 +223,8 @@ def metric_name(metric: Any) -> str:
     family, colon, of = name.partition(":")
     if colon and family == "feedback":
         return f"{of.replace('_', ' ')} (people)"
-    if colon and family in _SHARES_OF:
-        plain = {"topic_share": of, "failure_share": of.replace("_", " ")}
-        return f"{family.replace('_', ' ')} of {plain.get(family) or metric_name(of)}"
+    if colon and _SHARE_OF.match(family):
+        return f"{family.replace('_', ' ')} of {of.replace('_', ' ') if family.endswith('_share') else metric_name(of)}"
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 

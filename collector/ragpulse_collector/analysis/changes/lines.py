@@ -17,10 +17,12 @@ from ragpulse_collector.analysis.figures import group_key
 from ragpulse_collector.analysis.quality import Missing, current, estimates, missing_verdicts
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
-from ragpulse_collector.analysis.traffic import TOPIC_SHARE, adding, known_traffic
+from ragpulse_collector.analysis.traffic import adding, known_traffic
 from ragpulse_collector.refusals import Invalid
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import user_sums
+from ragpulse_collector.store.queries.failures import FAILURE
+from ragpulse_collector.store.queries.labels import SHARES_OF
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of, verdicts_of
 from ragpulse_collector.store.queries.traces import Filter, first_span, requests_since
 from ragpulse_collector.zones import DAY_S, aligned, find, local, utc
@@ -31,6 +33,7 @@ COUNTS = {"requests": "1", "errors": "coalesce(error, false)::INTEGER"}
 """SQL for what a request adds to a count."""
 SHARES = ("empty_rate", "error_rate", "other_share", "question_drift", "refused_rate", "unanswered_rate")
 """Means of what is known of a request from its decision on; feedback comes later."""
+_OF_LABELS = tuple(f"{family}:NAME" for family, label in SHARES_OF.items() if label != FAILURE)
 _REPLACED = frozenset({"model", "prompt_name", "prompt_version", "release", "variant", "index_version"})
 """A new value of these dimensions replaces an old one and is compared with it from its first answers."""
 _LEAST_DAYS = 4
@@ -49,7 +52,7 @@ def check_change(metric: str, baseline_s: float, window_s: float) -> None:
     if metric.partition(":")[0] not in MEASURES and not is_counted:
         raise Invalid(
             f"'change' is not offered for {metric}: its spread depends on the day's rhythm, so that false alarms could"
-            f" not be promised; write a limit ('> 3000'), or watch {', '.join((*COUNTS, *SHARES))}, topic_share:NAME"
+            f" not be promised; write a limit ('> 3000'), or watch {', '.join((*COUNTS, *SHARES, *_OF_LABELS))}"
             " or a quality metric"
         )
     if is_counted and baseline_s < _LEAST_DAYS * DAY_S:
@@ -60,7 +63,7 @@ def check_change(metric: str, baseline_s: float, window_s: float) -> None:
 
 def _added(metric: str) -> str | None:
     """Return SQL for what a request adds to a count or a share, 0 to 1 or NULL; None for other metrics."""
-    is_share = metric in SHARES or metric.startswith(f"{TOPIC_SHARE}:")
+    is_share = metric in SHARES or any(metric.startswith(family.removesuffix("NAME")) for family in _OF_LABELS)
     return known_traffic(metric).each if is_share else COUNTS.get(metric)
 
 

@@ -23,6 +23,8 @@ from ragpulse_collector.store.views import COUNTED, IN_LISTS, traces_of
 PREFIX = "label:"
 STORED = {"topic": "topic", FAILURE: failure_of()}
 """Labels that no evaluator gives: SQL over a row of `traces`."""
+SHARES_OF = {f"{name}_share": name for name in STORED}
+"""Families of metrics that are the share of a label, each with the name of its label."""
 _LONGEST = 200
 """The characters of a label that count: senders choose it."""
 _BETWEEN = "request_time >= $first AND request_time < $last"
