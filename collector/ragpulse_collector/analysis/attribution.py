@@ -50,9 +50,8 @@ def mean_cost(store: Store, window: Window, filters: Filter) -> Interval | None:
     None where fewer than five users show how it varies.
     """
     source = adding("cost_usd", window.whole, filters, ())
-    for mean in by_user(store, source, ("t",), {**window.parameters, **filters.parameters}).values():
-        return Interval.of(mean.moments.estimate(bounds=None)) if mean.moments else None
-    return None
+    found = by_user(store, source, ("t",), {**window.parameters, **filters.parameters})
+    return next((Interval.of(sums.estimate(bounds=None)) for sums in found.values()), None)
 
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:

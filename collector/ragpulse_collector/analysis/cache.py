@@ -17,7 +17,6 @@ from ragpulse_collector.analysis.quality.coverage import DecisionCounts, decisio
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.analysis.traffic import (
-    ClusteredMean,
     Tail,
     TrafficBucket,
     counting_markers,
@@ -34,6 +33,7 @@ from ragpulse_collector.store.queries.datasets import LEADS, kept
 from ragpulse_collector.store.queries.labels import STORED, labels_in, versions_of
 from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import Filter, Grouping, first_span
+from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["Snapshot", "Snapshots"]
 
@@ -71,11 +71,11 @@ class Snapshot:
         """Return every metric of the traffic per group and bucket."""
         return self.part("traffic", lambda: traffic(self.store, self.window, self.filters, self.groups))
 
-    def failing(self) -> dict[Place, ClusteredMean]:
+    def failing(self) -> dict[Place, Moments]:
         """Return the share of failed requests by bucket (None: the whole window) and group."""
         return self.part("failing", lambda: failing(self.store, self.window, self.filters, self.groups))
 
-    def means(self, metric: str) -> dict[Place, ClusteredMean]:
+    def means(self, metric: str) -> dict[Place, Moments]:
         """Return the mean of a metric with `each` by bucket and group."""
         return self.part(metric, lambda: means(self.store, metric, self.window, self.filters, self.groups))
 
@@ -118,7 +118,7 @@ class Snapshot:
         """The range to compare with."""
         return self.query.before
 
-    def failing_before(self) -> ClusteredMean | None:
+    def failing_before(self) -> Moments | None:
         """Return the share of failed requests in the range before."""
         return self.part("failing before", lambda: (
             self.now, failing(self.store, self.before_window, self.filters, ()).get(Place(None, ()))

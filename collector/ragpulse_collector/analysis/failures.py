@@ -82,8 +82,4 @@ def _shares(store: Store, query: Query, kinds: Sequence[str]) -> dict[tuple[Grou
         f" FROM ({requests}), (SELECT unnest($kinds::VARCHAR[]) AS kind)"
     )
     found = by_user(store, source, ("kind", *query.groups), {**query.parameters, "kinds": kinds})
-    return {
-        key: Figures.of(mean.moments.estimate(), identified=mean.identified)
-        for key, mean in found.items()
-        if mean.moments
-    }
+    return {key: Figures.of_sums(sums) for key, sums in found.items()}

@@ -85,8 +85,7 @@ def _past(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...
     of_traffic, keys = known_traffic(metric), ("t", *query.groups)
     source = adding(_added(metric, of_traffic), past, query.filters, (*query.groups, *of_traffic.labels))
     parameters = {**past.parameters, **query.filters.parameters}
-    means = by_user(store, source, keys, parameters)
-    amounts = _typical((group, mean.moments) for (_, *group), mean in means.items())
+    amounts = _typical((group, sums) for (_, *group), sums in by_user(store, source, keys, parameters).items())
     columns = "".join(f", {group}" for group in query.groups)
     latest = store.read(f"SELECT max(start_time){columns} FROM ({source}) GROUP BY ALL HAVING count(*) > 0", parameters)
     return {
@@ -95,7 +94,7 @@ def _past(store: Store, metric: str, query: Query) -> dict[tuple[GroupValue, ...
 
 
 def _typical(
-    sums_by_group: Iterable[tuple[Sequence[GroupValue], Moments | None]],
+    sums_by_group: Iterable[tuple[Sequence[GroupValue], Moments]],
 ) -> dict[tuple[GroupValue, ...], float]:
     """Return Σs²/Σs of what a user added to each window, by group."""
     squares, added = (
@@ -103,9 +102,8 @@ def _typical(
         defaultdict[tuple[GroupValue, ...], float](float),
     )
     for group, sums in sums_by_group:
-        if sums is not None:
-            squares[tuple(group)] += sums.cluster_ss
-            added[tuple(group)] += sums.wy
+        squares[tuple(group)] += sums.cluster_ss
+        added[tuple(group)] += sums.wy
     return {group: squares[group] / total if total > 0.0 else 1.0 for group, total in added.items()}
 
 
@@ -225,7 +223,7 @@ def _traffic(
     if is_mean or not window.step_s:
         moments = _finest(store, source, keys, query.parameters, of_each)
     else:
-        moments = {key: mean.moments for key, mean in by_user(store, source, keys, query.parameters).items()}
+        moments = by_user(store, source, keys, query.parameters)
     typical = {**_typical((group, sums) for (_, *group), sums in moments.items()), **amounts}
     divisor = window.bucket_s if metric == "throughput" else 1.0
 
@@ -239,7 +237,7 @@ def _traffic(
     by_bucket: dict[datetime, dict[str, Read]] = defaultdict(dict)
     for value, n, start, *group in values:
         amount = typical.get(tuple(group), 1.0)
-        by_bucket[start][group_key(groups, group)] = partial(read, value, n, moments[start, *group], amount)
+        by_bucket[start][group_key(groups, group)] = partial(read, value, n, moments.get((start, *group)), amount)
     for start in window.starts() if window.step_s and is_total(metric) else ():
         for name, amount in typical.items():
             by_bucket[start].setdefault(group_key(groups, name), partial(absent, metric, amount))
@@ -248,17 +246,17 @@ def _traffic(
 
 def _finest(
     store: Store, source: str, keys: Sequence[str], parameters: Parameters, condition: Condition
-) -> dict[tuple[GroupValue, ...], Moments | None]:
+) -> dict[tuple[GroupValue, ...], Moments]:
     """Return the sums by key, the requests of one user dependent.
 
     With fewer than five users those of a session are, with fewer sessions none; so they are where everything is beyond
     the limit: an outage must page a small team too.
     """
-    moments = {key: mean.moments for key, mean in by_user(store, source, keys, parameters).items()}
+    moments = by_user(store, source, keys, parameters)
     for cluster in FINER:
         if few := [key for key, sums in moments.items() if _too_few(sums, condition)]:
             finer = by_user(store, source, keys, parameters, cluster=cluster)
-            moments |= {key: finer[key].moments for key in few if key in finer}
+            moments |= {key: finer[key] for key in few if key in finer}
     return moments
 
 
@@ -319,7 +317,7 @@ def percentiles(
     }  # fmt: skip
     if outages:
         alone = by_user(store, beyond, keys, query.parameters, cluster=FINER[-1])
-        moments |= {key: alone[key].moments for key in outages}
+        moments |= {key: alone[key] for key in outages}
     return {
         (key := tuple(row[:-3])): partial(_percentile, share, shares, values[key], row[-2], moments[key])
         for row in rows
@@ -333,11 +331,9 @@ def _positions(share: float) -> list[float]:
 
 
 def _percentile(
-    share: float, shares: Sequence[float], values: Sequence[float], n: int, sums: Moments | None, confidence: float
+    share: float, shares: Sequence[float], values: Sequence[float], n: int, sums: Moments, confidence: float
 ) -> Figures:
     value = values[len(shares) // 2]
-    if sums is None:
-        return Figures(value=value, n=n)
     low, high = positions_of(share, round(_trials(sums, confidence), 2), confidence)
     lo, hi = (None if place is None else _between(shares, values, place) for place in (low, high))
     return Figures(value=value, lo=lo, hi=hi, n=n, n_eff=sums.w**2 / sums.ww)

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.changes.news import UsualLevel, news
 from ragpulse_collector.analysis.quality import Bucket, Measured, current
 from ragpulse_collector.analysis.quality.coverage import CoverageRow, sum_coverage
 from ragpulse_collector.analysis.topics.drift import QuestionDrift, topics_moved
-from ragpulse_collector.analysis.traffic import ClusteredMean, cost_unknown_reason
+from ragpulse_collector.analysis.traffic import cost_unknown_reason
 from ragpulse_collector.store.queries.scores import OtherScores, other_scores
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_evaluators.statistics import Interval, Uncertain, minus
@@ -152,8 +152,8 @@ def _traffic(snapshot: Snapshot) -> TrafficSummary:
     known = math.fsum(bucket.known["cost_usd"] for bucket in buckets)
     costs = [cost for bucket in buckets if (cost := bucket.values["cost_usd"]) is not None]
     failed = snapshot.failing().get(_WHOLE)
-    failing = failed.moments.estimate() if failed and failed.moments else None
-    interval = None if failing is None else Interval.of(failing)
+    failing = failed.estimate() if failed else None
+    interval = Interval.of(failing)
     received, started = newest_span(snapshot.store)
     return TrafficSummary(
         as_of=snapshot.now,
@@ -239,9 +239,6 @@ def _usual(
 
 
 def _error_change(snapshot: Snapshot) -> Interval | None:
-    now, before = _failing_share(snapshot.failing().get(_WHOLE)), _failing_share(snapshot.failing_before())
+    rates = snapshot.failing().get(_WHOLE), snapshot.failing_before()
+    now, before = (Interval.of(rate.estimate()) if rate else None for rate in rates)
     return None if now is None or before is None else minus(now, before)
-
-
-def _failing_share(rate: ClusteredMean | None) -> Interval | None:
-    return Interval.of(rate.moments.estimate()) if rate and rate.moments else None

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.calibration import LabelledJudge, Version, corr
 from ragpulse_collector.analysis.quality import Bucket, Figures, Measured
 from ragpulse_collector.analysis.quality.buckets import FAILURES
 from ragpulse_collector.analysis.quality.coverage import DecisionCounts
-from ragpulse_collector.analysis.traffic import check_metric, known_traffic, traffic_of
+from ragpulse_collector.analysis.traffic import check_metric, is_estimated, known_traffic, traffic_of
 from ragpulse_collector.store.queries.scores import FEEDBACK, off_scale
 from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_collector.words import few_errors
@@ -183,12 +183,12 @@ def _means(snapshot: Snapshot, name: str) -> Iterator[tuple[TrafficPoint, Group]
     means = snapshot.failing() if name == "error_rate" else snapshot.means(name)
     buckets = snapshot.traffic() if known_traffic(name).of else ()
     unknown = {Place(bucket.start, bucket.group): bucket.unknown_share(name) for bucket in buckets}
-    for place, mean in means.items():
+    for place, sums in means.items():
         if place.start is not None:
-            figures = Figures.of(mean.moments.estimate() if mean.moments else None, identified=mean.identified)
-            exact = name == "error_rate" and not mean.estimated
+            figures, estimated = Figures.of_sums(sums), is_estimated(sums)
+            exact = name == "error_rate" and not estimated
             words = few_errors(round((figures.value or 0.0) * figures.n), figures.n) if exact else None
-            more = {"unknown_share": unknown.get(place, 0.0), "estimated": mean.estimated, "words": words}
+            more = {"unknown_share": unknown.get(place, 0.0), "estimated": estimated, "words": words}
             yield extended(TrafficPoint, figures, t=place.start, **more), place.group
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -251,50 +251,39 @@ def weighted_quantile(
     return {tuple(key): value for *key, (value,) in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class ClusteredMean:
-    """A mean over requests; those of one user are dependent."""
-
-    moments: Moments | None
-    """None without a value."""
-    identified: int
-    """2: some request names its user, 1: some name their session, 0: none of both."""
-    estimated: bool
-    """Whether an upstream sampler dropped requests."""
-
-
 def by_user(
     store: Store, source: str, keys: Sequence[str], parameters: Parameters, *, cluster: str = CLUSTER
-) -> dict[tuple[GroupValue, ...], ClusteredMean]:
-    """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
+) -> dict[tuple[GroupValue, ...], Moments]:
+    """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys` with a value.
+
+    The rows of one user are dependent.
+    """
     columns = ", ".join((*keys, _user(cluster), CLUSTER_SUMS.format(y="y")))
     users = f"SELECT {columns} FROM ({source}) GROUP BY ALL"
-    sql = f"SELECT {', '.join((*keys, _MOMENTS))} FROM ({users}) GROUP BY ALL"
-    found = dict(_clustered(store, sql, parameters, keys=len(keys)))
-    if any(mean.estimated for mean in found.values()):
+    found = _sums(store, f"SELECT {', '.join((*keys, _MOMENTS))} FROM ({users}) GROUP BY ALL", parameters, len(keys))
+    if any(map(is_estimated, found.values())):
         # What the sampler kept less often often varies least: then the interval needs the classes of pi.
         for row in store.read(by_class(f"({source})", ", ".join(keys)), parameters).rows:
             key, (wwy, wwyy, n) = tuple(row[: len(keys)]), row[len(keys) :]
-            if moments := found[key].moments:
-                moments = replace(moments, class_wwy=wwy, class_wwyy=wwyy, class_n=n)
-                found[key] = replace(found[key], moments=moments)
+            found[key] = replace(found[key], class_wwy=wwy, class_wwyy=wwyy, class_n=n)
     return found
 
 
+def is_estimated(sums: Moments) -> bool:
+    """Return whether an upstream sampler dropped requests: then figures are scaled up."""
+    return sums.heaviest > 1.0
+
+
 def _user(cluster: str) -> str:
-    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified, {ESTIMATED} AS estimated"
+    return f"{cluster} AS cluster, max({IDENTIFIED}) AS identified"
 
 
-_MOMENTS = f"max(identified), bool_or(estimated), {MOMENTS}"
+_MOMENTS = f"{MOMENTS}, max(identified)"
 
 
-def _clustered(
-    store: Store, sql: str, parameters: Parameters, *, keys: int
-) -> Iterator[tuple[tuple[Any, ...], ClusteredMean]]:
-    """Yield the first columns, the keys, with the mean of the others."""
-    for row in store.read(sql, parameters).rows:
-        identified, estimated, *sums = row[keys:]
-        yield tuple(row[:keys]), ClusteredMean(Moments.of(sums), identified or 0, bool(estimated))
+def _sums(store: Store, sql: str, parameters: Parameters, keys: int) -> dict[tuple[Any, ...], Moments]:
+    rows = store.read(sql, parameters).rows
+    return {tuple(row[:keys]): sums for row in rows if (sums := Moments.of(row[keys:]))}
 
 
 def adding(
@@ -307,32 +296,30 @@ def adding(
     )
 
 
-def means(
-    store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]
-) -> dict[Place, ClusteredMean]:
+def means(store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, Moments]:
     """Return the mean of a metric with `each` by bucket and group."""
     known = known_traffic(metric)
     source = adding(known.each or "1", window, filters, (*groups, *known.labels))
-    return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}).items())
+    return _by_place(by_user(store, source, ("t", *groups), {**window.parameters, **filters.parameters}))
 
 
-def _by_place(means: Iterable[tuple[tuple[Any, ...], ClusteredMean]]) -> dict[Place, ClusteredMean]:
-    return {Place(start, tuple(group)): mean for (start, *group), mean in means}
+def _by_place(found: Mapping[tuple[Any, ...], Moments]) -> dict[Place, Moments]:
+    return {Place(start, tuple(group)): sums for (start, *group), sums in found.items()}
 
 
 _COUNTED = """
-    n AS c_n, n::DOUBLE AS c_w, k::DOUBLE AS c_wy, c_wy AS c_wyy, c_w AS c_ww, 1.0 AS c_rarest,
+    n AS c_n, n::DOUBLE AS c_w, k::DOUBLE AS c_wy, c_wy AS c_wyy, c_w AS c_ww, rarest AS c_rarest,
     (k = n)::INTEGER::DOUBLE AS c_low, (k > 0)::INTEGER::DOUBLE AS c_high, 0 AS c_between"""
-"""CLUSTER_SUMS of the share of a user's requests, each of weight 1."""
+"""CLUSTER_SUMS of the share of a user's requests, each of weight 1 unless the `rarest` says that some are not."""
 
 
-def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, ClusteredMean]:
+def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, Moments]:
     """Return the share of failed requests by bucket and group; bucket None is the whole window.
 
     There a user of many buckets counts once.
     """
     found = _failing(store, window, filters, groups)
-    if not any(mean.estimated for mean in found.values()):
+    if not any(map(is_estimated, found.values())):
         return found
     whole = means(store, "error_rate", window.whole, filters, groups)
     return means(store, "error_rate", window, filters, groups) | {
@@ -340,22 +327,21 @@ def failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     }
 
 
-def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, ClusteredMean]:
+def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> dict[Place, Moments]:
     """Return what `failing` does where no upstream sampler dropped requests: counting needs a third of the time."""
     group_sql = "".join(f", {group}" for group in groups)
     users = (
         f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n,"
-        " count(*) FILTER (error) AS k"
-        f" {_inside(filters, groups)} GROUP BY ALL"
+        f" count(*) FILTER (error) AS k, min({KEPT}) AS rarest {_inside(filters, groups)} GROUP BY ALL"
     )
     whole_users = (
-        f"SELECT NULL AS t{group_sql}, max(identified) AS identified, bool_or(estimated) AS estimated,"
+        f"SELECT NULL AS t{group_sql}, max(identified) AS identified, min(rarest) AS rarest,"
         f" sum(n) AS n, sum(k) AS k FROM users GROUP BY cluster{group_sql}"
     )
     sums = f"SELECT t{group_sql}, {_MOMENTS} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
     sql = f"WITH users AS MATERIALIZED ({users}) {sums.format('FROM users')} UNION ALL {sums.format(whole_users)}"
     parameters = {**window.parameters, **filters.parameters}
-    return _by_place(_clustered(store, sql, parameters, keys=1 + len(groups)))
+    return _by_place(_sums(store, sql, parameters, 1 + len(groups)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class Moments:
     """... and Σ_h(A_h·e_h) with e_h = (n_h·Σwy²/Σw + 1)/(n_h + 2)."""
     class_n: int = 0
     """The least n_h; 0 without classes."""
+    identified: int = 0
+    """What the clusters are: 2 users, 1 sessions where no answer names its user, 0 answers that name neither."""
     centre: float = 0.0
     """All y are meant from here: sums of large numbers would cancel."""
     unseen: float = 1.0

@@ -345,9 +345,8 @@ def _judged(snapshot: Snapshot, bucket_like: Bucket, part: Window) -> tuple[Inte
 
 
 def _failing(snapshot: Snapshot, part: Window) -> tuple[Interval | None, int]:
-    rate = failing(snapshot.store, part, snapshot.filters, ()).get(Place(None, ()))
-    moments = rate.moments if rate else None
-    return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
+    sums = failing(snapshot.store, part, snapshot.filters, ()).get(Place(None, ()))
+    return (Interval.of(sums.estimate()), sums.n) if sums else (None, 0)
 
 
 def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Measure:

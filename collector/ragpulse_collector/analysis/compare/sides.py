@@ -341,9 +341,8 @@ def _arms(store: Store, column: str, side: Group, query: Query, by: str | None) 
     requests = adding(column, query.window.whole, query.filters, columns, condition=is_side)
     source, found = f"SELECT *, {by or 'NULL'}::VARCHAR AS stratum FROM ({requests})", dict[str | None, Estimate]()
     for key in ("t", "stratum") if by else ("t",):
-        for (stratum,), mean in by_user(store, source, (key,), {**query.parameters, "side": side[1]}).items():
-            if mean.moments:
-                found[WHOLE if key == "t" else None if stratum is None else str(stratum)] = mean.moments.estimate()
+        for (stratum,), sums in by_user(store, source, (key,), {**query.parameters, "side": side[1]}).items():
+            found[WHOLE if key == "t" else None if stratum is None else str(stratum)] = sums.estimate()
     return found
 
 

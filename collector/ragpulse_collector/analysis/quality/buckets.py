@@ -62,6 +62,11 @@ class Figures(Uncertain):
             reason=estimate.reason and estimate.reason.replace("users", _NAMED[identified] or "users"),
         )
 
+    @classmethod
+    def of_sums(cls, sums: Moments | None) -> Figures:
+        """Return the figures of a mean from 0 to 1."""
+        return cls() if sums is None else cls.of(sums.estimate(), identified=sums.identified)
+
     def in_words(self, *, asked: float = 0.0, passed: tuple[int, int] | None = None, note: str | None = None) -> str:
         """Return `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
         if self.value is None:

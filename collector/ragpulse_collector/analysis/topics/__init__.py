@@ -12,7 +12,7 @@ from ragpulse_collector.analysis.quality import Bucket, Figures, Measured, curre
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.topics.ranking import ALPHA, Rate, adjusted, p_changed, p_worse, shrunk
-from ragpulse_collector.analysis.traffic import ClusteredMean, TrafficBucket, by_user, means, traffic
+from ragpulse_collector.analysis.traffic import TrafficBucket, by_user, means, traffic
 from ragpulse_collector.store import Store
 from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
@@ -167,19 +167,19 @@ def news(store: Store, query: Query, known: Sequence[stored.StoredTopic], fit: i
     )
 
 
-def _asked_anew(before: ClusteredMean | None, now: ClusteredMean | None) -> bool:
-    was, is_now = (mean.moments.mean if mean and mean.moments else 0.0 for mean in (before, now))
+def _asked_anew(before: Moments | None, now: Moments | None) -> bool:
+    was, is_now = (sums.mean if sums else 0.0 for sums in (before, now))
     return was <= is_now * _NEW
 
 
 class _Read(NamedTuple):
     """What the store has of each topic, by its name."""
 
-    shares: Mapping[str, ClusteredMean]
-    before: Mapping[str, ClusteredMean]
-    unanswered: Mapping[str, ClusteredMean]
+    shares: Mapping[str, Moments]
+    before: Mapping[str, Moments]
+    unanswered: Mapping[str, Moments]
     quality: Mapping[str, Bucket]
-    thumbs: Mapping[str, ClusteredMean]
+    thumbs: Mapping[str, Moments]
     requests: Mapping[str, TrafficBucket]
 
 
@@ -215,21 +215,21 @@ _SHARES = f"""
         SELECT topic, sum(k) AS k, sum(p.wy) AS wy, sum(p.wy * u.w) AS ws, sum(p.wy * p.wy) AS s2,
                sum(p.wy * (p.wy / u.w)) AS means, max(i) AS i
         FROM parts p JOIN users u USING (cluster) GROUP BY topic)
-    SELECT topic, i, n, clusters, w, wy, wy, ww, w2, ws, s2, means, own, heaviest, largest,
-           (k = n)::INTEGER::DOUBLE, 1.0, 0, NULL, NULL, 0 FROM sums, whole"""
+    SELECT topic, n, clusters, w, wy, wy, ww, w2, ws, s2, means, own, heaviest, largest,
+           (k = n)::INTEGER::DOUBLE, 1.0, 0, NULL, NULL, 0, i FROM sums, whole"""
 
 
-def shares(store: Store, window: Window, filters: Filter) -> dict[str, ClusteredMean]:
+def shares(store: Store, window: Window, filters: Filter) -> dict[str, Moments]:
     """Return the share of each topic (`other` is one) in the questions with a topic."""
     rows = store.read(_SHARES.format(filters=filters.sql), {**window.parameters, **filters.parameters}).rows
-    return {topic: ClusteredMean(Moments.of(sums), identified, False) for topic, identified, *sums in rows}
+    return {topic: known for topic, *sums in rows if (known := Moments.of(sums))}
 
 
-def share_of(found: Mapping[str, ClusteredMean], topic: str) -> Moments | None:
+def share_of(found: Mapping[str, Moments], topic: str) -> Moments | None:
     """Return the share of a topic, 0 where nobody asked about it; None where nobody asked anything."""
     if own := found.get(topic):
-        return own.moments
-    some = next(iter(found.values())).moments if found else None
+        return own
+    some = next(iter(found.values()), None)
     return some and replace(
         some, wy=0.0, wyy=0.0, cluster_ws=0.0, cluster_ss=0.0, cluster_means=0.0, least=0.0, most=0.0
     )
@@ -243,7 +243,7 @@ USUAL = f"""
 """The least usual score of the best context, by retriever: Tukey's fence, 1.5 quartile ranges below the quartiles."""
 
 
-def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, ClusteredMean]:
+def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, Moments]:
     """Return the share of each topic's requests that were refused or empty.
 
     Where that is unknown, those without a context of a usual score count.
@@ -261,7 +261,7 @@ def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, Clust
 def _ranked(read: _Read, topics: Mapping[str, stored.StoredTopic]) -> list[TopicFigures]:
     """Return the topics by the answers lost, `other` last."""
     names = sorted(read.shares)
-    open_ = [Rate.of(mean.moments) if (mean := read.unanswered.get(name)) else None for name in names]
+    open_ = [Rate.of(read.unanswered.get(name)) for name in names]
     failing = [Rate.of(own.moments, failing=True) if (own := read.quality.get(name)) else None for name in names]
     worse = adjusted(p_worse(open_), p_worse(failing))
     changed = benjamini_hochberg([p_changed(*_moments(read, name)) for name in names])
@@ -276,9 +276,7 @@ def _ranked(read: _Read, topics: Mapping[str, stored.StoredTopic]) -> list[Topic
 
 def _moments(read: _Read, name: str) -> tuple[Moments, Moments | None]:
     """Return a topic's share now, and before; a topic that nobody asked about then had the share 0."""
-    now = read.shares[name].moments
-    assert now is not None, "a share is of requests"
-    return now, share_of(read.before, name)
+    return read.shares[name], share_of(read.before, name)
 
 
 def _failure(unanswered_rate: float | None, failed: float | None) -> float | None:
@@ -291,7 +289,7 @@ def _figures(
     name: str, read: _Read, topic: stored.StoredTopic | None, *, failure: float | None, worse_p: float, change_p: float
 ) -> TopicFigures:
     now, before = _moments(read, name)
-    share, quality, requests = _of(read.shares[name]), read.quality.get(name), read.requests[name]
+    share, quality, requests = Figures.of_sums(now), read.quality.get(name), read.requests[name]
     cost, priced = requests.values["cost_usd"], requests.known["cost_usd"]
     return TopicFigures(
         topic_id=topic.topic_id if topic else None,
@@ -304,20 +302,16 @@ def _figures(
         change=_change(now, before),
         change_p=change_p,
         quality=quality.measured if quality else None,
-        unanswered=_of(read.unanswered.get(name)),
+        unanswered=Figures.of_sums(read.unanswered.get(name)),
         failure=failure,
         lost=(share.value or 0.0) * (failure or 0.0),
         worse_p=worse_p,
         worse=worse_p <= ALPHA,
         cost_usd=cost / priced if cost is not None and priced else None,
         latency_p95=requests.values["latency_p95"],
-        thumbs=_of(read.thumbs.get(name)),
+        thumbs=Figures.of_sums(read.thumbs.get(name)),
         worst=(),
     )
-
-
-def _of(mean: ClusteredMean | None) -> Figures:
-    return Figures.of(mean.moments.estimate(), identified=mean.identified) if mean and mean.moments else Figures()
 
 
 def _change(now: Moments, before: Moments | None) -> Uncertain:
