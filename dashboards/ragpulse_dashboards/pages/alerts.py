@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_collector.analysis.overview import RangeSummary
+from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.analysis.series import MetricSeries
 from ragpulse_collector.monitoring.listing import (
     AlertSent,
@@ -56,7 +57,6 @@ STATES: Final = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3
 """The order of the list."""
 FIELDS: Final = ("name", "metric", "where", "window", "false_alarms_per_year", "min_n")
 """The fields of the form that are one text."""
-UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -124,8 +124,8 @@ async def _around(site: Site, card: Card) -> MetricSeries | None:
     """Return the metric of a firing monitor, from twelve windows before it fired; None where it is refused."""
     if card.firing is None:
         return None
-    monitor, event, length = card.monitor, card.firing, timedelta(seconds=_seconds(card.monitor.window))
-    span = {"from": iso(event.t - 12 * length), "to": iso(event.t + 3 * length), "step": _seconds(monitor.window)}
+    monitor, event, length = card.monitor, card.firing, timedelta(seconds=duration_s(card.monitor.window))
+    span = {"from": iso(event.t - 12 * length), "to": iso(event.t + 3 * length), "step": length.total_seconds()}
     named = {"name": monitor.metric, "where": monitor.where, **event.group}
     try:
         around: MetricSeries = await site.api("GET metrics", {k: v for k, v in (named | span).items() if v is not None})
@@ -144,21 +144,15 @@ def _words(monitor: ShownMonitor) -> str:
 
 
 def _links(monitor: ShownMonitor, event: MonitorEvent) -> Links | None:
-    seconds = _seconds(monitor.window)
-    if not seconds or event.state != "firing" or monitor.condition == "no data":
+    if not monitor.window or event.state != "firing" or monitor.condition == "no data":
         return None
-    end, length = event.t, timedelta(seconds=seconds)
+    end, length = event.t, timedelta(seconds=duration_s(monitor.window))
     shared = {"metric": monitor.metric, "where": monitor.where, **event.group}
     return Links(
         link("/figures", {**shared, "from": iso(end - 12 * length), "to": iso(end)}),
-        link("/exemplars", {**shared, "t": iso(end - length), "step": seconds}),
+        link("/exemplars", {**shared, "t": iso(end - length), "step": length // timedelta(seconds=1)}),
         link("/explain", {**shared, "at": iso((end - length).replace(microsecond=0)), "from": iso(end - 12 * length)}),
     )
-
-
-def _seconds(window: str) -> int:
-    """`1h` → 3600; 0 for any other text."""
-    return int(window[:-1]) * UNIT_SECONDS.get(window[-1], 0) if window[:-1].isdecimal() else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,9 +299,10 @@ async def _form(
 async def preview(site: Site, request: Request) -> Response:
     """Show the last week of the metric with the limit, and how often it would have fired."""
     draft = Draft.of(request.query_params)
-    asked = {"name": draft.metric, "where": draft.where, "from": "-7d", "step": max(600, _seconds(draft.window))}
     try:
         answer: MonitorPreview = await site.api("GET monitors/preview", draft.params)
+        step = max(600.0, duration_s(draft.window or "1h"))
+        asked = {"name": draft.metric, "where": draft.where, "from": "-7d", "step": step}
         week: MetricSeries = await site.api("GET metrics", {name: value for name, value in asked.items() if value})
     except Refusal as error:
         return site.render(request, "alert_preview.html", {"problem": error.message})
