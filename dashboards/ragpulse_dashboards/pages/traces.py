@@ -22,8 +22,8 @@ SORTS: Final = {
 }  # fmt: skip
 """The orders of each column, of the first and of the second click."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
-TOLD: Final = ("service", "model", "prompt_version", "variant")
-"""What a row says of its trace, where not all rows of the page say the same."""
+TOLD: Final = {"service": "", "model": "model", "prompt_version": "version", "variant": ""}
+"""What a row says of its trace, where it has no column and not all rows of the page say the same."""
 DEFAULT_COLUMNS: Final = ("time", "answer", "scores", "latency", "cost")
 OWNERS: Final = {"user": "user_id", "session": "session_id"}
 OUTCOMES: Final = {"uncovered": "left out of every rule"}
@@ -88,7 +88,10 @@ async def traces(site: Site, request: Request) -> Response:
         "outcomes": OUTCOMES,
         "page": page,
         "told": [
-            name for name in TOLD if len({getattr(row, name) for row in page.traces}) > 1 or len(page.traces) < FEW
+            name
+            for name, column in TOLD.items()
+            if column not in columns
+            and (len(page.traces) < FEW or len({getattr(row, name) for row in page.traces}) > 1)
         ],
         "owners": owners,
         "longer": None if page.traces or live or own.get("cursor") else await site.longer_range(view, own),
