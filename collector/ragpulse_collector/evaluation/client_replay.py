@@ -36,53 +36,33 @@ _FIELDS = frozenset(Case.model_fields)
 class Declared(Evaluator):
     """Stands for the caller's evaluator in score keys and counts."""
 
-    def __init__(self, name: str, version: str, judge: str | None, label: str, needs: frozenset[str]) -> None:
+    def __init__(self, declaration: Declaration) -> None:
+        """Check what a caller declares; raises Invalid that names the mistake."""
         super().__init__()
-        self.name, self.version, self.needs = name, Version(version, label), needs
-        self._judge_id = judge
+        if unknown := set(declaration.needs) - _FIELDS:
+            fields = ", ".join(sorted(_FIELDS))
+            raise Invalid(f"external: needs is a list of case fields, not {min(unknown)!r}: {fields}")
+        plain = {
+            "evaluator": (declaration.evaluator, _NAME),
+            "version": (declaration.version, _VERSION),
+            "judge": (declaration.judge, _JUDGE),
+            "label": (declaration.label, _VERSION),
+        }
+        for key, (text, pattern) in plain.items():
+            if text is not None and not pattern.match(text):
+                raise Invalid(f"external: {key} is a short plain text, not {text[:80]!r}")
+        self.declaration = replace(declaration, needs=tuple(sorted(set(declaration.needs))))
+        self.name, self.needs = declaration.evaluator, frozenset(declaration.needs)
+        self.version = Version(declaration.version, declaration.label)
 
     @property
     def judge_id(self) -> str | None:
         """The judge's id from the caller."""
-        return self._judge_id
-
-    @property
-    def declaration(self) -> Declaration:
-        """The declaration that `of` reads."""
-        needs = tuple(sorted(self.needs))
-        return Declaration(self.name, str(self.version), self._judge_id, self.version.beside, needs)
-
-    @classmethod
-    def of(cls, declaration: Declaration) -> Declared:
-        """Check what a caller declares; raises Invalid that names the mistake."""
-        if unknown := set(declaration.needs) - _FIELDS:
-            fields = ", ".join(sorted(_FIELDS))
-            raise Invalid(f"external: needs is a list of case fields, not {min(unknown)!r}: {fields}")
-        judge = declaration.judge
-        return cls(
-            _plain(declaration.evaluator, "evaluator", _NAME),
-            _plain(declaration.version, "version", _VERSION),
-            None if judge is None else _plain(judge, "judge", _JUDGE),
-            _plain(declaration.label, "label", _VERSION),
-            frozenset(declaration.needs),
-        )
+        return self.declaration.judge
 
     def run(self, case: Case) -> NoReturn:
         """Raise NotFound: its code is elsewhere."""
         raise NotFound(f"{self.name} is known to the caller only")
-
-
-def declaration_of(run: Run) -> Declared:
-    """Return the evaluator of a client-side replay; raises Invalid for any other replay."""
-    if run.spec.external is None:
-        raise Invalid(f"replay {run.run_id} is evaluated by the collector, not by its caller")
-    return Declared.of(run.spec.external)
-
-
-def _plain(text: str, key: str, pattern: re.Pattern[str]) -> str:
-    if not pattern.match(text):
-        raise Invalid(f"external: {key} is a short plain text, not {text[:80]!r}")
-    return text
 
 
 _MAX_ITEMS, _DEFAULT_ITEMS = 256, 64
@@ -158,7 +138,9 @@ class ClientReplays:
         run = latest_runs(self._store, run_id=run_id).get(run_id)
         if run is None:
             raise NotFound(f"no replay {run_id!r}")
-        return run, declaration_of(run)
+        if run.spec.external is None:
+            raise Invalid(f"replay {run_id} is evaluated by the collector, not by its caller")
+        return run, Declared(run.spec.external)
 
     def _works(self, run: Run, evaluator: Declared, jobs: Sequence[Job]) -> list[Work]:
         """Return the jobs with their cases and keys, as the collector would evaluate them itself."""

@@ -167,7 +167,7 @@ class Replays:
             return {name: resolved(self.resolve, name, spec) for name in request.evaluators}
         if spec.judge or spec.prompts or spec.loads or request.evaluators:
             raise Invalid("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
-        return {item.name: item for item in map(Declared.of, request.external)}
+        return {item.name: item for item in map(Declared, request.external)}
 
     def list(self) -> ReplayList:
         """Return every replay with its progress, newest first."""

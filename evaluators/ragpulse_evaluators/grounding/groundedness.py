@@ -97,9 +97,14 @@ def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = (
     Only the first 40,000 characters and 400 sentences of the response and 400,000 characters of the contexts are read,
     which bounds the time. `ids` are those of the contexts, by which citation marks are recognized.
     """
-    response = response[:MAX_RESPONSE_CHARS]
+    return _assess(response[:MAX_RESPONSE_CHARS], tuple(contexts), tuple(ids))
+
+
+@lru_cache(maxsize=2)
+def _assess(response: str, contexts: tuple[str, ...], ids: tuple[str | None, ...]) -> Assessment:
+    """Read it; kept for the next check of the same case."""
     reading = read_markup(response, ids)
-    read = _read_all(reading.text, tuple(contexts))
+    read = _read_all(reading.text, contexts)
     code = tuple(_check_code(block, contexts) for block in reading.code)
     claims = [sentence.findings for sentence in read if sentence.findings]
     mean = sum(map(claim_score, claims)) / len(claims) if claims else 1.0
