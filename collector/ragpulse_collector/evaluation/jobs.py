@@ -170,15 +170,14 @@ class Evaluators:
     def __init__(self, store: Store, resolve: Resolve, anew: Resolve) -> None:
         """`anew` makes evaluators whose judges are asked in any case, for checks of a judge."""
         self._store, self._resolve, self._anew = store, resolve, anew
-        self._made: dict[tuple[str, ReplaySpec], Evaluator] = {}
+        self._made: dict[tuple[str, ReplaySpec | None], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
         """Return the evaluator of this name, with the options of the replay."""
-        spec = ONLINE if run is None else run.spec
-        key = (name, spec)
+        key = (name, None if run is None else run.spec)
         if key not in self._made:
             try:
-                self._made[key] = resolved(self._anew if run and run.kind else self._resolve, name, spec)
+                self._made[key] = resolved(self._anew if run and run.kind else self._resolve, name, key[1])
             except Refusal as error:
                 return _Unavailable(name, error)
             self._warn_of_changed_code(self._made[key])
@@ -206,13 +205,9 @@ class Evaluators:
                 await evaluator.aclose()
 
 
-ONLINE = ReplaySpec()
-"""No options: the evaluator as it is configured."""
-
-
-def resolved(resolve: Resolve, name: str, spec: ReplaySpec) -> Evaluator:
-    """Return an evaluator with the options of a replay that are given; raises a Refusal."""
-    options = {"judge": spec.judge, "prompts": spec.prompts, "loads": spec.loads}
+def resolved(resolve: Resolve, name: str, spec: ReplaySpec | None) -> Evaluator:
+    """Return an evaluator with the options of a replay that are given (None: as configured); raises a Refusal."""
+    options = {"judge": spec.judge, "prompts": spec.prompts, "loads": spec.loads} if spec else {}
     return resolve(name, **{key: value for key, value in options.items() if value})
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from threading import Lock
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,12 +26,11 @@ from ragpulse_collector.store.protocol import Clock, utc_now
 from ragpulse_collector.store.queries.jobs import OPEN_RUN, add_replay_jobs
 from ragpulse_collector.store.queries.runs import (
     LABELLED,
-    LastScore,
     ReplaySpec,
     Run,
     add_report,
     add_run,
-    last_scores,
+    last_results,
     latest_runs,
     progress,
     reports,
@@ -157,7 +156,7 @@ class JudgeChecker:
         found = reports(self.store.read, [run.run_id for run in done])
         for run in done:
             if run.run_id not in found:
-                results = _results(last_scores(self.store.read, run.run_id))
+                results = _results(last_results(self.store.read, run.run_id))
                 self.store.write(partial(self._end, run=run, results=results)).result()
 
     def _end(self, tx: Transaction, run: Run, results: Sequence[EvaluationResult]) -> None:
@@ -229,16 +228,7 @@ def _read(text: str) -> JudgeCheck:
     return _REPORT.validate_json(text.replace('"estimate":', '"value":'))
 
 
-def _results(scores: Sequence[LastScore]) -> list[EvaluationResult]:
+def _results(found: Mapping[tuple[UUID, int], str]) -> list[EvaluationResult]:
     """Return the results of a check in the order of its questions."""
-    by_unit = {(score.trace_id, score.span_id): score for score in scores}
-    return [_result(by_unit.get(unit)) for unit in labelled()]
-
-
-def _result(score: LastScore | None) -> EvaluationResult:
-    if score is None:
-        return EvaluationResult(status="error", explanation="it was not asked")
-    parts, calls = (json.loads(text) if text else default for text, default in ((score.parts, {}), (score.calls, ())))
-    return EvaluationResult(
-        status=score.status, passing=score.passing, explanation=score.explanation, parts=parts, calls=calls
-    )
+    not_asked = EvaluationResult(status="error", explanation="it was not asked").model_dump_json()
+    return [EvaluationResult.model_validate_json(found.get(unit, not_asked)) for unit in labelled()]

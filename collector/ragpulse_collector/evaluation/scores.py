@@ -46,9 +46,9 @@ class Verdict:
     @classmethod
     def of(cls, attempt: Attempt[Work], now: datetime) -> Verdict:
         """Return what is to be stored of an attempt."""
-        work = attempt.work
+        work, job = attempt.work, attempt.work.job
         return cls(
-            job=replace(work.job, attempts=attempt.number),
+            job=job if job.attempts == attempt.number else replace(job, attempts=attempt.number),
             score_key=work.key,
             created_at=now,
             result=attempt.result,

@@ -207,8 +207,8 @@ class Rules:
 
     def _load(self) -> None:
         rows = stored_rules(self._store.read)
-        self._stored = tuple(Rule.stored(row.text) for row in rows if not row.deleted)
-        self._deleted = frozenset(row.name for row in rows if row.deleted)
+        self._stored = tuple(Rule.stored(text) for text in rows.values() if text is not None)
+        self._deleted = frozenset(name for name, text in rows.items() if text is None)
 
     def reload(self, settings: Settings) -> Callable[[], None]:
         """Check the rules of the file; returns the function that puts them in force. Raises SettingsError."""

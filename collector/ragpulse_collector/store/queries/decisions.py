@@ -143,19 +143,10 @@ def _force_one(
     return int(transaction.execute(_JOB, parameters).value)
 
 
-class StoredRule(NamedTuple):
-    """A rule that was made over the API."""
-
-    name: str
-    text: str
-    """Its latest form as JSON."""
-    deleted: bool
-
-
-def stored_rules(read: Read) -> list[StoredRule]:
-    """Return each rule that was made over the API, by name."""
-    sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
-    return read(sql).tuples(StoredRule)
+def stored_rules(read: Read) -> dict[str, str | None]:
+    """Return the latest form (JSON) of each rule that was made over the API, None where it was deleted; by name."""
+    latest = "CASE WHEN arg_max(deleted, created_at) THEN NULL ELSE arg_max(rule, created_at) END"
+    return dict(read(f"SELECT name, {latest} FROM raw.rules GROUP BY 1 ORDER BY 1").rows)
 
 
 def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:

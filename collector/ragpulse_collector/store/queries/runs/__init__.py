@@ -253,27 +253,16 @@ def reports(read: Read, run_ids: Collection[str]) -> dict[str, str]:
     return dict(rows)
 
 
-class LastScore(NamedTuple):
-    """The last score of a job."""
-
-    trace_id: UUID
-    span_id: int
-    status: Literal["ok", "invalid", "error", "skipped"]
-    passing: bool | None
-    explanation: str | None
-    parts: str | None
-    """JSON."""
-    calls: str | None
-    """JSON."""
-
-
-def last_scores(read: Read, run_id: str) -> list[LastScore]:
-    """Return the last score of each job of a run."""
-    return read(
-        "SELECT trace_id, span_id, status, passing, explanation, parts, calls FROM raw.scores WHERE run_id = $run"
+def last_results(read: Read, run_id: str) -> dict[tuple[UUID, int], str]:
+    """Return the last result of each unit of a run, as JSON."""
+    rows = read(
+        "SELECT trace_id, span_id, json_object('status', status, 'passing', passing, 'explanation', explanation,"
+        " 'parts', coalesce(parts, '{}')::JSON, 'calls', coalesce(calls, '[]')::JSON)"
+        " FROM raw.scores WHERE run_id = $run"
         " QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY created_at DESC, attempt DESC) = 1",
         {"run": run_id},
-    ).tuples(LastScore)
+    ).rows
+    return {(trace_id, span_id): result for trace_id, span_id, result in rows}
 
 
 class ReplayUnit(NamedTuple):
