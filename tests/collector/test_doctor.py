@@ -130,7 +130,7 @@ def test_traces_that_nothing_decides_are_told(
     running = collector(roles=("ingest",))
     send(running.url, [*rag_trace(0), *rag_trace(1)])
     assert wrong(running.url) == []
-    monkeypatch.setattr("ragpulse_collector.cli.look.OLD_UNDECIDED_S", -1.0)
+    monkeypatch.setattr("ragpulse_collector.api.health.OLD_S", -1.0)
     (finding,) = wrong(running.url)
     assert "2 traces are undecided" in finding.text
     assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()

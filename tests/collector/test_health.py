@@ -12,7 +12,7 @@ from healthy import HEALTHY
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.health import RECENT, Pace, faults
+from ragpulse_collector.api.health import RECENT, Pace, RuleMoney, faults
 from ragpulse_collector.api.status import disk, pace
 from ragpulse_collector.cli.look import diagnose
 from ragpulse_collector.cli.options import Source
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     ("table", "values", "found"),
     [
         ("queue", {"bodies": 3, "refused": "No space left"}, ("store", 3, None, None, "No space left")),
+        ("queue", {"bodies": 3, "oldest_s": 11.0}, ("queue", 3, None, None, "not stored after 11 s")),
+        ("undecided", {"traces": 2, "oldest_s": 7200.0}, ("undecided", 2, None, None, "the oldest came 2.0 h ago")),
+        ("judge", {"spent_today_usd": 1.0}, ("budget", 1, None, None, "budget of today is spent")),
+        ("judge", {"spent_this_month_usd": 9.0, "budget_usd_per_month": 9.0}, ("budget", 1, None, None, "this month")),
+        ("judge", {"rules": [RuleMoney("costly", 2.0, 2.0)]}, ("budget", 1, None, None, "today of rule costly")),
         ("disk", {"full_in_s": 86400.0}, ("disk", 50 * 10**9, 10**9 / 86400, 86400.0, "full in 24.0 h")),
         ("disk", {"free_bytes": 10**8}, ("disk", 10**8, 10**9 / 86400, None, "0.1 GB are free on the disk")),
         ("evaluations", {"oldest_s": 7200.0, "clears_in_s": 7200.0}, ("backlog", 5, 1.0, 7200.0, "done in 2.0 h")),

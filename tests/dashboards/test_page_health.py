@@ -14,7 +14,7 @@ def test_health_says_how_long_evaluations_wait() -> None:
     assert "Pending 4 Oldest pending 7 s Results a second 2.5 Backlog done in about 2 s Done" in text_of(
         client().get("/health").text
     )
-    assert "9 calls have no price: add it to [prices]." in text_of(client().get("/health").text)
+    assert "9 calls have no price. Add it to [prices]." in text_of(client().get("/health").text)
     assert "Oldest pending – Results a second 0 Backlog done in about – Done" in text_of(
         client(FakeApi(empty=True)).get("/health").text
     )

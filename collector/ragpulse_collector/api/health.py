@@ -17,6 +17,10 @@ LOW_BYTES = 1024**3
 _NOT_INSTALLED = re.compile(r"pip install|no module named", re.IGNORECASE)
 SLOW_S = 3600.0
 """A backlog that needs longer than this is a problem."""
+OLD_S = 300.0
+"""Far more than `settle_s` and `quiet_s` by default, after which every trace is decided."""
+SLOW_DISK_S = 10.0
+"""What waits longer than this for the disk is a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,15 @@ def faults(status: CollectorStatus) -> Iterator[Fault]:
         text = f"nothing is written, {queue.bodies} bodies wait: {queue.refused}"
         fix = "free some space or repair the disk: senders keep their data, and writing continues by itself"
         yield Fault("store", queue.bodies, None, None, text, fix)
+    elif queue.oldest_s > SLOW_DISK_S:
+        text = f"the oldest request is not stored after {queue.oldest_s:.0f} s: the disk cannot keep up"
+        yield Fault("queue", queue.bodies, None, None, text, "give the store a faster disk, or send less")
     yield from _of_disk(status.disk)
+    traces, oldest_s = status.undecided.traces, status.undecided.oldest_s
+    if oldest_s > OLD_S:
+        text = f"{traces} traces are undecided, the oldest came {_length(oldest_s)} ago: nothing evaluates them"
+        fix = "start a collector with the role evaluate, or look at the log and the clock of this one"
+        yield Fault("undecided", traces, None, None, text, fix)
     yield from _of_backlog(status.evaluations)
     yield from _of_judge(status.judge)
     if unpriced.calls:
@@ -249,6 +261,14 @@ def _of_judge(judge: JudgeHealth) -> Iterator[Fault]:
         if _NOT_INSTALLED.search(judge.reason or ""):
             fix = "install the package that the reason names where the collector runs, and start it again"
         yield Fault("judge", judge.errors, judge.errors / RECENT.total_seconds(), None, text, fix)
+    budgets = [
+        ("today", judge.spent_today_usd, judge.budget_usd),
+        ("this month", judge.spent_this_month_usd, judge.budget_usd_per_month),
+        *((f"today of rule {rule.name}", rule.spent_today_usd, rule.budget_usd) for rule in judge.rules),
+    ]
+    if spent := [name for name, usd, limit in budgets if limit and usd >= limit]:
+        text = f"the judge's budget of {', '.join(spent)} is spent: sampling continues in the next day or month (UTC)"
+        yield Fault("budget", len(spent), None, None, text, "raise the budget, or lower the rate of a rule")
 
 
 def _length(seconds: float) -> str:

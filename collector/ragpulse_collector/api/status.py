@@ -288,7 +288,7 @@ def _status(status: CollectorStatus) -> Iterator[str]:
         figure = attrgetter(path)(status)
         samples = [({label[0]: key}, value) for key, value in figure.items()] if label else [({}, figure)]
         yield from _family(name, description, samples)
-    problems = [({"name": problem.name}, 1) for problem in status.problems]
+    problems = [({"name": name}, 1) for name in dict.fromkeys(problem.name for problem in status.problems)]
     yield from _family("problem", "1: `GET status` has a problem of this name.", problems)
     spent = [({"rule": rule.name}, rule.spent_today_usd) for rule in status.judge.rules]
     yield from _family("rule_spent_usd", "Spent today (UTC) by rules with a budget of their own.", spent)

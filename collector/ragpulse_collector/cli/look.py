@@ -123,8 +123,6 @@ def tail(ask: Ask, count: int | None, pause_s: float) -> None:
 
 LOW_DISK_BYTES = 1024**3
 SKEW_S = 60
-OLD_UNDECIDED_S = 300
-"""Far more than `settle_s` and `quiet_s` by default, after which every trace is decided."""
 
 
 @dataclass(frozen=True)
@@ -235,23 +233,12 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(not skew, f"newest span {ago(age)}" + (": it is in the future" if skew else ""), fix)
     for code, count in status["rejected"]["requests_by_code"].items():
         yield Finding(False, f"{count} requests were refused with {code}", "the log of the sender names the reason")
-    yield _undecided(status["undecided"])
     errors = status["evaluations"]["by_status"].get("error", 0)
     if errors:
         yield Finding(False, f"{errors} evaluation attempts failed", 'ragpulse sql "select explanation from scores"')
     if status["truncated"]:
         fix = "raise the sender's attribute limit, or use ragpulse's retriever decorator"
         yield Finding(False, f"{status['truncated']} spans lost contexts to an attribute limit", fix)
-
-
-def _undecided(undecided: Mapping[str, Any]) -> Finding:
-    traces, oldest_s = undecided["traces"], undecided["oldest_s"]
-    if oldest_s <= OLD_UNDECIDED_S:
-        return Finding(True, f"{traces} traces are undecided")
-    fix = "restart the collector with the role evaluate, and look at its log and its clock"
-    return Finding(
-        False, f"{traces} traces are undecided, the oldest came {ago(oldest_s)}: nothing evaluates them", fix
-    )
 
 
 def _topics(answer: Json) -> Finding:
