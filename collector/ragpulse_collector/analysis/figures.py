@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, Figures, current, estimates
-from ragpulse_collector.analysis.quality.coverage import coverage_rows
+from ragpulse_collector.analysis.quality.coverage import decision_counts
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import Traffic, adding, by_user, known_traffic, traffic_of
@@ -51,20 +51,14 @@ _NO_LIMIT = Condition("change")
 
 def readings(store: Store, metric: str, query: Query, condition: Condition) -> dict[str, Read]:
     """Return the metric over the whole window per group (a JSON object as text), readable at any confidence."""
-    family, _, evaluator = metric.partition(":")
-    if family == "coverage":
-        buckets_of_window = estimates(store, evaluator, query.window.whole, query.filters)
-        rows = coverage_rows(store, query.window, query.filters, buckets_of_window)
-        row = next((row for row in rows if row.evaluator == evaluator), None)
-        return {} if row is None else {"{}": partial(_exact, row.scored, row.selected)}
-    past = _past(store, metric, query) if family not in MEASURES and is_total(metric) else {}
+    past = _past(store, metric, query) if is_total(metric) else {}
     amounts = {group: amount for group, (amount, _) in past.items()}
     found = readings_by_bucket(store, metric, query.whole, condition, amounts).get(query.window.first, {})
     silent = {
         group_key(query.groups, group): partial(absent, metric, amount / windows)
         for group, (amount, windows) in past.items()
     }
-    if not query.groups and family not in MEASURES:
+    if not query.groups and traffic_of(metric):
         silent.setdefault("{}", partial(absent, metric, NEVER))
     return {**silent, **found}
 
@@ -114,12 +108,14 @@ def readings_by_bucket(
     condition: Condition,
     amounts: Mapping[tuple[GroupValue, ...], float] = MappingProxyType({}),
 ) -> dict[datetime, dict[str, Read]]:
-    """Return the metric (not coverage) by the start of each bucket and by group, from few queries.
+    """Return the metric by the start of each bucket and by group, from few queries.
 
     `amounts` is what a user typically adds to a count, by group. Without it several buckets show it, or the one does:
     then its users may be so few that each request has to stand alone.
     """
     family, _, evaluator = metric.partition(":")
+    if family == "coverage":
+        return _coverage(store, evaluator, query)
     if family not in MEASURES:
         if known_traffic(metric).quantile is None:
             return _traffic(store, metric, query, condition, amounts)
@@ -135,6 +131,19 @@ def readings_by_bucket(
         if newest := current(buckets):
             by_bucket[start][group_key(query.groups, group)] = partial(quality_reading, newest)
     return by_bucket
+
+
+def _coverage(store: Store, evaluator: str, query: Query) -> dict[datetime, dict[str, Read]]:
+    """Return the share of the selected answers that were scored online."""
+    window, filters, groups = query.window, query.filters, query.groups
+    scored, found = Counter[tuple[Any, ...]](), defaultdict[datetime, dict[str, Read]](dict)
+    for bucket in estimates(store, evaluator, window, filters, groups=groups):
+        scored[bucket.start, bucket.group] += bucket.online.get("ok", 0)
+    for one in decision_counts(store, window, filters, groups):
+        if one.evaluator == evaluator:
+            k = min(scored[one.start, one.group], one.selected)
+            found[one.start][group_key(groups, one.group)] = partial(_exact, k, one.selected)
+    return found
 
 
 def finest_estimates(

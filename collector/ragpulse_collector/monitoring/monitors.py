@@ -72,8 +72,8 @@ _WORST = 3
 """Links to traces in a message."""
 _PAST = timedelta(days=28)
 """A backtest looks so far back ..."""
-_MAX_LOOKS, _MAX_READINGS, _MAX_COVERAGES = 700, 7_000, 28
-"""... at most at so many windows, and so many figures of all its groups; coverage has queries of its own."""
+_MAX_LOOKS, _MAX_READINGS = 700, 7_000
+"""... at most at so many windows, and so many figures of all its groups."""
 
 
 class Monitors:
@@ -190,13 +190,6 @@ class Monitors:
             for look in reversed(range(_affordable(looks, len(lines.keys)))):
                 time = rhythm.start(look * rhythm.grid.window)
                 yield time, self._moved(monitor, lines, rhythm, look, states, watched.others, told=False)
-            return
-        if monitor.metric.startswith("coverage:"):
-            for look in reversed(range(min(looks, _MAX_COVERAGES))):
-                yield (
-                    rhythm.end - look * length,
-                    self._beyond(monitor, condition, rhythm.end - look * length, states, watched),
-                )
             return
         window = Window(rhythm.end - looks * length, rhythm.end, rhythm.window_s, rhythm.zone or UTC)
         by_bucket = readings_by_bucket(self._reader(monitor), monitor.metric, watched.query(window), condition)

@@ -271,3 +271,24 @@ def test_numbers_that_are_none_end_in_no_error(store: EmbeddedStore, name: str, 
     with contextlib.suppress(Refusal):
         answer = ask(store, name, asked, clock=lambda: DAY.last, lead="judge")
         assert not {"NaN", "Infinity"} & set(re.findall(r"NaN|Infinity", json.dumps(answer, default=str)))
+
+
+def test_coverage_is_a_figure_of_buckets_and_groups(store: EmbeddedStore) -> None:
+    """As every other metric: a monitor of coverage watches groups, and its backtest reads the past at once."""
+    units = Units(store)
+    for number in range(40):
+        variant, at = "ab"[number % 2], T0 + timedelta(hours=number // 20)
+        if variant == "b" and number >= 20:
+            units.unit(number, at=at, variant=variant)
+            units.decision(number, "judge", at=at)
+        else:
+            units.scored(number, "judge", 1.0, at=at, facts={"variant": variant})
+    units.save()
+    window = Window(T0, T0 + timedelta(hours=2), 3600)
+    query = Query(window=window, groups=("variant",), now=window.last)
+    by_bucket = readings_by_bucket(store, "coverage:judge", query, Condition("<", 0.5))
+    values = {start: {group: read(0.95).value for group, read in found.items()} for start, found in by_bucket.items()}
+    a, b = '{"variant": "a"}', '{"variant": "b"}'
+    assert values == {T0: {a: 1.0, b: 1.0}, T0 + timedelta(hours=1): {a: 1.0, b: 0.0}}
+    whole = readings(store, "coverage:judge", query, Condition("<", 0.5))
+    assert {group: (read(0.95).value, read(0.95).n) for group, read in whole.items()} == {a: (1.0, 20), b: (0.5, 20)}

@@ -46,13 +46,8 @@ class Coverage:
 def coverage(store: Store, query: Query) -> Coverage:
     """Answer `GET coverage`: the outcomes of the units of each evaluator; the share never covered."""
     buckets = estimates(store, None, query.window, query.filters)
-    rows = coverage_rows(store, query.window, query.filters, buckets)
+    rows = sum_coverage(decision_counts(store, query.window, query.filters), buckets)
     return Coverage(rows, queue(store, now=query.now).pending)
-
-
-def coverage_rows(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[CoverageRow]:
-    """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
-    return sum_coverage(decision_counts(store, window, filters), buckets)
 
 
 @dataclass(frozen=True, slots=True)
