@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from html import unescape
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -110,3 +111,20 @@ def test_what_narrows_a_list_is_said_where_nothing_is_left() -> None:
     html = client().get("/traces?evaluator=groundedness&sort=worst").text
     assert re.search(r'evaluator</span> groundedness <a href="/traces\?sort=worst"', html)
     assert "Your verdict on" in text_of(client(FakeApi(empty=True)).get("/label").text)
+
+
+def test_labels_and_metadata_of_the_range_are_groups() -> None:
+    """The menu of groups loads them when it is opened; a form keeps the one that it was opened with."""
+
+    class Labelled(FakeApi):
+        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_traces(params)
+            some = [{"value": "a", "n": 1}]
+            return answer | {"facets": {"model": some, "label.my judge": some, "metadata.label": some, "label.no": []}}
+
+    pages = client(Labelled())
+    assert "/facets?from=-7d&for=/&groups=1" in unescape(unquote(pages.get("/?from=-7d").text))
+    html = unescape(unquote(pages.get("/facets?for=/&groups=1&from=-7d").text))
+    assert re.findall(r'href="/\?from=-7d&group_by=([^"]+)"', html) == ["label:my+judge", "metadata.label"]
+    form = pages.get("/compare?a=prompt:v6&b=prompt:v7&by=label:my+judge").text
+    assert '<option value="label:my judge" selected>label my judge</option>' in form

@@ -20,7 +20,7 @@ from ragpulse_collector.store.protocol import Read, Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import decisions, documents
 from ragpulse_collector.store.queries.decisions import DoubtfulSpan, Due, force
-from ragpulse_collector.store.topics import PlacedQuestion
+from ragpulse_collector.store.topics import OF_QUESTIONS, PlacedQuestion
 from ragpulse_collector.store.units import decided
 from ragpulse_collector.store.units.numbers import sampling_number
 
@@ -208,7 +208,7 @@ class Sampler:
         run(decided.UNIT, {"salt": self.salt})
         run(sql.UNCOUNTED, facts.uncounted._asdict())
         run(sql.REFUSED, facts.refusals._asdict())
-        run(sql.TOPICS, facts.topics._asdict())
+        run(OF_QUESTIONS, facts.topics._asdict())
         ranges = [list(scale) for scale in self.scales.values()]
         run(decided.FACT, {"accepted": list(self.acceptance), "scaled": list(self.scales), "ranges": ranges})
         if due.late:

@@ -112,14 +112,15 @@ async def _owners(site: Site, view: View) -> list[tuple[str, str, int]]:
 
 
 async def facets(site: Site, request: Request) -> Response:
-    """Show the values to filter the page `for` by, with counts; links keep that page's parameters."""
+    """Show the values to filter the page `for` by, with counts, or what to group it by; links keep its parameters."""
     view, query = read_view(request), request.query_params
     own = {name: value for name, value in _own(request).items() if name not in ("sort", "cursor")}
     page: TracePage = await site.api("GET traces", {**view.params(), **own, "limit": 1, "facets": "true"})
     context = {
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
-        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters, "for"}},
+        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters, "for", "groups"}},
+        "groups": query.get("groups"),
         "facets": page.facets,
     }
     return site.render(request, "facets.html", context)

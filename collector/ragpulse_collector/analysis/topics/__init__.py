@@ -18,7 +18,7 @@ from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.store.queries.traces import FACTS, Filter
+from ragpulse_collector.store.queries.traces import FACTS, Filter, with_columns
 from ragpulse_collector.topics.fitting import same
 from ragpulse_evaluators.statistics import Interval, Moments, Uncertain, benjamini_hochberg, minus
 
@@ -29,7 +29,6 @@ _NEW = 1.0 / 3.0
 _FEWEST_SCORES = 20
 """Fewer requests of a retriever do not tell which scores are usual."""
 _BY_TOPIC = ("topic",)
-_INSIDE = f"FROM ({FACTS}) WHERE start_time >= $first AND start_time < $last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def topic_report(
     }
     kinds = "topic IS NOT NULL", "topic IS NULL AND query IS NOT NULL"
     counts = (f"coalesce(sum({WEIGHT}) FILTER ({kind}), 0)" for kind in kinds)
-    sql = f"SELECT {', '.join(counts)} {_INSIDE} AND {query.filters.sql}"
+    sql = f"SELECT {', '.join(counts)} {_inside(query.filters)}"
     assigned, unassigned = map(round, store.read(sql, query.parameters).rows[0])
     return TopicReport(
         fit=FitSummary(fit.fitted_at, in_force, fit.questions, fit.other, fit.assigned_from) if fit else None,
@@ -158,7 +157,7 @@ def news(store: Store, query: Query, known: Sequence[stored.StoredTopic], fit: i
     now = shares(store, Window(first - length, query.window.last, 0), query.filters)
     before = shares(store, Window(first - 3 * length, first - length, 0), query.filters)
     asked = store.read(
-        f"SELECT DISTINCT query {_INSIDE} AND {query.filters.sql} AND query IS NOT NULL", query.parameters
+        f"SELECT DISTINCT query {_inside(query.filters)} AND query IS NOT NULL", query.parameters
     ).rows if lost else []  # fmt: skip
     questions = {same(text) for (text,) in asked}
     return (
@@ -204,7 +203,7 @@ def _read(store: Store, query: Query, evaluator: str) -> _Read:
 _SHARES = f"""
     WITH asked AS MATERIALIZED (
         SELECT topic, {CLUSTER} AS cluster, {IDENTIFIED} AS identified, {WEIGHT} AS w
-        {_INSIDE} AND {{filters}} AND topic IS NOT NULL),
+        {{inside}} AND topic IS NOT NULL),
     users AS MATERIALIZED (
         SELECT cluster, count(*) AS n, sum(w) AS w, sum(w * w) AS ww, max(w) AS heaviest FROM asked GROUP BY cluster),
     whole AS (
@@ -221,7 +220,7 @@ _SHARES = f"""
 
 def shares(store: Store, window: Window, filters: Filter) -> dict[str, Moments]:
     """Return the share of each topic (`other` is one) in the questions with a topic."""
-    rows = store.read(_SHARES.format(filters=filters.sql), {**window.parameters, **filters.parameters}).rows
+    rows = store.read(_SHARES.format(inside=_inside(filters)), {**window.parameters, **filters.parameters}).rows
     return {topic: known for topic, *sums in rows if (known := Moments.of(sums))}
 
 
@@ -251,7 +250,7 @@ def unanswered(store: Store, window: Window, filters: Filter) -> dict[str, Momen
     source = f"""
         SELECT f.*, {KEPT} AS pi, CASE WHEN answer <> 'answered' OR (answer IS NULL AND top_score < low) THEN 1
             WHEN coalesce(answer, (top_score - low)::VARCHAR) IS NOT NULL THEN 0 END AS y
-        FROM (SELECT * {_INSIDE} AND {filters.sql} AND topic IS NOT NULL) f
+        FROM (SELECT * {_inside(filters)} AND topic IS NOT NULL) f
         LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM f.retriever"""
     parameters = {**window.parameters, **filters.parameters}
     found = by_user(store, f"SELECT * FROM ({source}) WHERE y IS NOT NULL", _BY_TOPIC, parameters)
@@ -333,14 +332,19 @@ def _worst(store: Store, query: Query, evaluator: str) -> dict[str, Sequence[str
     rows = store.read(
         f"WITH low AS (SELECT topic, query, trace_id, (0, normalized) AS place FROM ({sample.sql})"
         "  WHERE status = 'ok' AND normalized IS NOT NULL AND topic IS NOT NULL),"
-        f" latest AS (SELECT topic, query, trace_id, (1, -epoch(start_time)) AS place {_INSIDE}"
-        f"  AND {query.filters.sql} AND topic IS NOT NULL AND answer <> 'answered'),"
+        f" latest AS (SELECT topic, query, trace_id, (1, -epoch(start_time)) AS place {_inside(query.filters)}"
+        f"  AND topic IS NOT NULL AND answer <> 'answered'),"
         " once AS (SELECT topic, arg_min(trace_id, place) AS trace_id, min(place) AS place"
         "  FROM (FROM low UNION ALL FROM latest) GROUP BY topic, query)"
         f" SELECT topic, arg_min(replace(trace_id::VARCHAR, '-', ''), place, {4 * WORST}) FROM once GROUP BY topic",
         {**sample.parameters, **query.parameters},
     ).rows
     return dict(rows)
+
+
+def _inside(filters: Filter) -> str:
+    relation = with_columns(f"({FACTS})", (), filters)
+    return f"FROM {relation} WHERE start_time >= $first AND start_time < $last AND {filters.on_columns}"
 
 
 def _once(rows: Sequence[ScoredTrace]) -> list[ScoredTrace]:

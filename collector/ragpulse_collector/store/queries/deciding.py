@@ -56,15 +56,6 @@ UNCOUNTED = """
            unnest($silent::BOOLEAN[]) AS silent"""
 """The spans whose usage repeats another's, and model calls without usage (`silent`)."""
 
-
-TOPICS = """
-    CREATE OR REPLACE TEMP TABLE question_topic AS
-    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
-    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id,
-                 unnest($distances::FLOAT[]) AS distance) a
-    LEFT JOIN raw.topics t USING (topic_id)"""
-"""The topic of each question, by its hash, under the name it has now, and the distance from its nearest centre."""
-
 REFUSED = """
     CREATE OR REPLACE TEMP TABLE refusal AS
     SELECT unnest($responses::UBIGINT[]) AS response, unnest($refused::BOOLEAN[]) AS refused"""

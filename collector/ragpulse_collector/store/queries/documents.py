@@ -10,7 +10,7 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.records import UNSAID
 from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, FINER, WEIGHT
 from ragpulse_collector.store.protocol import Rows, Store, Within
-from ragpulse_collector.store.queries.traces import Filter, facts_of
+from ragpulse_collector.store.queries.traces import Filter, facts_of, with_columns
 from ragpulse_collector.store.views import SOURCE
 
 
@@ -354,7 +354,7 @@ _MEANS = """
     WITH asked AS MATERIALIZED (
         SELECT trace_id::UUID AS id, start_time, latency_ms, coalesce(error, false) AS error, {cluster} AS cluster,
                {weight} AS w, start_time >= $at AS late
-        FROM traces WHERE start_time >= $first AND start_time < $last AND {filter} {choice}
+        FROM {requests} WHERE start_time >= $first AND start_time < $last AND {filter} {choice}
     ), users AS (SELECT late, cluster, sum(w) AS n FROM asked GROUP BY ALL
     ), sides AS (SELECT late, sum(n) AS n, sum(n * n) AS nn FROM users GROUP BY ALL
     ), {parts}, sums AS (
@@ -387,9 +387,12 @@ def means_of_parts(store: Store, kind: str, within: Within, filter: Filter) -> l
     """
     parts, choice = _KINDS[kind]
     found: list[PartMean] = []
+    requests = with_columns("traces", (), filter)
     for cluster in (CLUSTER, *FINER):
         if not found or min(one.users for one in found) < ENOUGH_USERS:
-            sql = _MEANS.format(cluster=cluster, weight=WEIGHT, filter=filter.sql, choice=choice, parts=parts)
+            sql = _MEANS.format(
+                cluster=cluster, weight=WEIGHT, requests=requests, filter=filter.on_columns, choice=choice, parts=parts
+            )
             found = store.read(sql, {**within, **filter.parameters}).tuples(PartMean)
     return found
 

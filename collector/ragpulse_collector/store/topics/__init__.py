@@ -92,6 +92,15 @@ _NAMED = """
     LEFT JOIN raw.topics t USING (topic_id)"""
 
 
+OF_QUESTIONS = """
+    CREATE OR REPLACE TEMP TABLE question_topic AS
+    SELECT a.question, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
+    FROM (SELECT unnest($questions::UBIGINT[]) AS question, unnest($topics::INTEGER[]) AS topic_id,
+                 unnest($distances::FLOAT[]) AS distance) a
+    LEFT JOIN raw.topics t USING (topic_id)"""
+"""The topic of each question, by its hash, under the name it has now, and the distance from its nearest centre."""
+
+
 def last_fit(read: Read) -> TopicFit | None:
     """Return the fit in force."""
     names = ", ".join(field.name for field in fields(TopicFit))
