@@ -13,7 +13,7 @@ WITHIN_S = 300.0
 """Far more than a busy machine needs, and less than a test may take."""
 
 
-def eventually(look: Callable[[], T], wanted: Callable[[T], object] = bool, *, within_s: float = WITHIN_S) -> T:
+def eventually(look: Callable[[], T], wanted: Callable[[T], object] = bool) -> T:
     """Poll until the value is wanted, and return it; raises AssertionError with the last value.
 
     It polls rarely after a long wait: to ask a collector fifty times a second takes half of a core.
@@ -21,8 +21,8 @@ def eventually(look: Callable[[], T], wanted: Callable[[T], object] = bool, *, w
     begun = time.monotonic()
     while not wanted(value := look()):
         waited = time.monotonic() - begun
-        if waited > within_s:
-            raise AssertionError(f"after {within_s:g} s still: {str(value)[:2000]}")
+        if waited > WITHIN_S:
+            raise AssertionError(f"after {WITHIN_S:g} s still: {str(value)[:2000]}")
         time.sleep(max(0.02, waited / 8))
     return value
 

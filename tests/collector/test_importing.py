@@ -139,7 +139,7 @@ def serving(name: str, folder: Path) -> Iterator[str]:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         url = f"http://127.0.0.1:{port}"
-        eventually(lambda: answers(url) or process.poll() is not None, within_s=90)
+        eventually(lambda: answers(url) or process.poll() is not None)
         script = FILL / f"fill_{name}.py"
         subprocess.run([binary / "python", script, url], check=True, cwd=folder, env=environment)
         yield url

@@ -49,8 +49,8 @@ class Asks(Evaluator):
         found = [calls[0].completion for calls in await asyncio.gather(*asked)]
         if "exit" in found:
             os._exit(3)
-        while "spin" in found:
-            pass
+        while "hang" in found:
+            time.sleep(60)
         return sum(map(float, found))
 
 class Polite(Rubric):
@@ -149,7 +149,7 @@ async def test_a_class_of_a_judged_family_is_scored_as_in_process(users: Path) -
     ("reply", "explanation", "retriable", "calls"),
     [
         ("exit", "EvaluatorStopped: the evaluator ended its process with exit code 3", True, 1),
-        ("spin", "EvaluatorStopped: no result within 5 s", True, 1),
+        ("hang", "EvaluatorStopped: no result within 12 s", True, 1),
         ("hm", "ValueError: could not convert string to float: 'hm'", False, 1),
         (ValueError("no"), "JudgeError: ValueError: no", False, 0),
     ],
@@ -158,7 +158,7 @@ async def test_what_was_asked_is_recorded_whatever_follows(
     users: Path, reply: Any, explanation: str, retriable: bool, calls: int
 ) -> None:
     """The process may end or hang after a paid call; the next case gets another process."""
-    one = registry(users, 5.0 if reply == "spin" else 60.0).get("asks", judge=Asked([reply]))
+    one = registry(users, 12.0 if reply == "hang" else 60.0).get("asks", judge=Asked([reply]))
     (result,) = await scored(one, Case(response="r"))
     assert (result.status, result.explanation) == ("error", explanation)
     assert (result.retriable, len(result.calls)) == (retriable, calls)
@@ -169,7 +169,7 @@ async def test_budget_and_patience_are_of_this_process(users: Path) -> None:
     spent = BudgetedJudge(Asked(["1"]), Budget(0.0), (1.0, 1.0))
     (refused,) = await scored(registry(users).get("asks", judge=spent), Case(response="r"))
     assert (refused.status, refused.retriable, refused.explanation[:16]) == ("error", False, "BudgetExceeded: ")
-    (slow,) = await scored(registry(users, 5.0).get("asks", judge=Asked(["1"], wait_s=5.5)), Case(response="r"))
+    (slow,) = await scored(registry(users, 12.0).get("asks", judge=Asked(["1"], wait_s=12.5)), Case(response="r"))
     assert (slow.status, slow.score) == ("ok", 1.0)
 
 

@@ -188,7 +188,7 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     mind[0] = "NO"
     assert client.call("POST drift/run", {"evaluator": "faithfulness"})["running"]
     checked = {"evaluator": "faithfulness"}
-    answer = eventually(lambda: (found := client.call("GET drift", checked))["checks"] and found, within_s=60)
+    answer = eventually(lambda: (found := client.call("GET drift", checked))["checks"] and found)
     (check,) = answer["checks"]
     assert (check["judge_move"]["value"], check["judge_move"]["changed"], check["failed"]) == (-1.0, 12, 0)
     assert answer["verdict"] == "judge moved"

@@ -25,7 +25,7 @@ def test_the_lake_keeps_the_stores_contract(tmp_path: Path) -> None:
     ]
     chosen = (
         "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
-        " or older_than or search or remap or export_holds or finds_its or topic"
+        " or older_than or search or remap or export_holds or topic or (finds_its and agent)"
     )
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]
     environment = os.environ | {"RAGPULSE_TEST_LAKE": "1", "PYTHONPATH": SOURCES}
