@@ -26,7 +26,7 @@ from _served import Server
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 CONFTEST = importlib.import_module("dashboards.conftest")
 LABELS = 20
-PATIENCE_MS = 20_000
+PATIENCE_MS = 120_000
 
 
 class Person:
