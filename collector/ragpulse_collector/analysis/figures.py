@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ragpulse_collector.analysis.answers import GroupValue
 from ragpulse_collector.analysis.quality import Bucket, Figures, current, estimates
@@ -24,7 +24,7 @@ from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.traffic import Traffic, adding, by_user, known_traffic, traffic_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import ESTIMATED, FINER, quantiles
+from ragpulse_collector.store.estimates import CLUSTER, ESTIMATED, FINER, quantiles
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name
@@ -151,16 +151,31 @@ def finest_estimates(
     condition: Condition,
 ) -> list[Bucket]:  # fmt: skip
     """Estimate a measure of quality; of a small team's answers those of a session are dependent, at last none."""
-    buckets = estimates(store, evaluator, window, filters, groups=groups, family=family)
+
+    def read(cluster: str) -> dict[tuple[Any, ...], Bucket]:
+        found = estimates(store, evaluator, window, filters, groups=groups, family=family, cluster=cluster)
+        return {(one.start, one.group, one.series): one for one in found}
+
+    return [*_finest(read, lambda bucket: bucket.moments, condition).values()]
+
+
+Figure = TypeVar("Figure", Bucket, Moments)
+
+
+def _finest(
+    read: Callable[[str], dict[tuple[Any, ...], Figure]], sums: Callable[[Figure], Moments | None], condition: Condition
+) -> dict[tuple[Any, ...], Figure]:
+    """Return what is read with the requests of one user dependent.
+
+    With fewer than five users those of a session are, with fewer sessions none; so they are where everything is beyond
+    the limit: an outage must page a small team too.
+    """
+    found = read(CLUSTER)
     for cluster in FINER:
-        if any(_too_few(bucket.moments, condition) for bucket in buckets):
-            read = estimates(store, evaluator, window, filters, groups=groups, family=family, cluster=cluster)
-            finer = {(one.start, one.group, one.series): one for one in read}
-            buckets = [
-                finer.get((one.start, one.group, one.series), one) if _too_few(one.moments, condition) else one
-                for one in buckets
-            ]
-    return buckets
+        if few := [key for key, one in found.items() if _too_few(sums(one), condition)]:
+            finer = read(cluster)
+            found |= {key: finer[key] for key in few if key in finer}
+    return found
 
 
 def _too_few(sums: Moments | None, condition: Condition) -> bool:
@@ -230,7 +245,7 @@ def _traffic(
     # Of a sum no limit is one of single requests.
     of_each = condition if is_mean else replace(condition, limit=0.0) if metric == "errors" else _NO_LIMIT
     if is_mean or not window.step_s:
-        moments = _finest(store, source, keys, query.parameters, of_each)
+        moments = _finest_sums(store, source, keys, query.parameters, of_each)
     else:
         moments = by_user(store, source, keys, query.parameters)
     typical = {**_typical((group, sums) for (_, *group), sums in moments.items()), **amounts}
@@ -253,20 +268,11 @@ def _traffic(
     return by_bucket
 
 
-def _finest(
+def _finest_sums(
     store: Store, source: str, keys: Sequence[str], parameters: Parameters, condition: Condition
-) -> dict[tuple[GroupValue, ...], Moments]:
-    """Return the sums by key, the requests of one user dependent.
-
-    With fewer than five users those of a session are, with fewer sessions none; so they are where everything is beyond
-    the limit: an outage must page a small team too.
-    """
-    moments = by_user(store, source, keys, parameters)
-    for cluster in FINER:
-        if few := [key for key, sums in moments.items() if _too_few(sums, condition)]:
-            finer = by_user(store, source, keys, parameters, cluster=cluster)
-            moments |= {key: finer[key] for key in few if key in finer}
-    return moments
+) -> dict[tuple[Any, ...], Moments]:
+    read = partial(by_user, store, source, keys, parameters)
+    return _finest(lambda cluster: read(cluster=cluster), lambda sums: sums, condition)
 
 
 def _trials(moments: Moments, confidence: float) -> float:
@@ -319,7 +325,7 @@ def percentiles(
         f" FROM ({source}) s JOIN ({point}) p({columns}, points)"
         f" ON {' AND '.join(f's.{key} IS NOT DISTINCT FROM p.{key}' for key in keys)}"
     )
-    moments, limit = _finest(store, beyond, keys, query.parameters, _NO_LIMIT), condition.limit
+    moments, limit = _finest_sums(store, beyond, keys, query.parameters, _NO_LIMIT), condition.limit
     outages = {
         key for key, found in values.items()
         if (condition.sign == ">" and found[0] > limit) or (condition.sign == "<" and found[-1] < limit)

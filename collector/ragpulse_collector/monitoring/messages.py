@@ -18,8 +18,8 @@ from ragpulse_collector.analysis.selection import duration_s
 from ragpulse_collector.monitoring.definitions import DRIFT
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.queries.monitors import State
+from ragpulse_collector.words import usual_words
 from ragpulse_collector.words.alerts import change_text, level_text, limit_text, silence_text
-from ragpulse_collector.words.changes import usual_words
 from ragpulse_evaluators.statistics import Uncertain
 
 

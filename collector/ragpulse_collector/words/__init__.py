@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 DASH = "–"
 """Stands for a missing value."""
@@ -17,6 +18,11 @@ def called(name: object) -> str:
     """The name that a person reads: `refusal` and `quality:refusal` → answered; other names as they are."""
     evaluator, at, version = str(name).removeprefix("quality:").partition("@")
     return f"{SHARES[evaluator]}{at}{version}" if evaluator in SHARES else str(name)
+
+
+def usual_words(kind: Literal["weeks", "days", "range"], windows: int) -> str:
+    """What a window is compared with: `the same hours of 7 days before`."""
+    return "the range before" if kind == "range" else f"the same hours of {windows} {kind} before"
 
 
 FEW = 30

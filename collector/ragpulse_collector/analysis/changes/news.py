@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.changes.lines import Rhythm, read_lines
 from ragpulse_collector.analysis.selection import auto_step
-from ragpulse_collector.words.changes import usual_words
+from ragpulse_collector.words import usual_words
 from ragpulse_collector.words.figures import by_unit, unit_of
 from ragpulse_collector.zones import DAY_S, following
 from ragpulse_evaluators.statistics import Interval, Uncertain

@@ -57,9 +57,9 @@ class Figures(Uncertain):
             n=estimate.n,
             n_eff=round(estimate.n_eff, 9),
             users=estimate.clusters if identified else None,
-            users_are=_NAMED[identified],
+            users_are=(named := _NAMED[int(identified)]),
             thin=estimate.thin,
-            reason=estimate.reason and estimate.reason.replace("users", _NAMED[identified] or "users"),
+            reason=estimate.reason and estimate.reason.replace("users", named or "users"),
         )
 
     @classmethod

@@ -146,14 +146,12 @@ def _rewritten(store: Store, scored: Sample, docs: Sequence[int]) -> dict[int, R
     sql = _REWRITTEN.format(scored=scored.sql)
     halves: dict[int, dict[bool, Figures]] = defaultdict(dict)
     times: dict[int, datetime] = {}
-    for doc, at, late, moments, identified in store.read(sql, {**scored.parameters, "docs": list(docs)}).rows:
+    for doc, at, late, sums in store.read(sql, {**scored.parameters, "docs": list(docs)}).rows:
         times[doc] = at
         if late is not None:
-            known = Moments.of(moments)
-            halves[doc][late] = Figures.of(known.estimate() if known else None, identified=identified or 0)
-    none = Figures.of(None, identified=0)
+            halves[doc][late] = Figures.of_sums(Moments.of(sums))
     return {
-        doc: Rewritten(at=at, before=halves[doc].get(False, none), after=halves[doc].get(True, none))
+        doc: Rewritten(at=at, before=halves[doc].get(False, Figures()), after=halves[doc].get(True, Figures()))
         for doc, at in times.items()
     }
 
@@ -178,7 +176,7 @@ WITH found AS MATERIALIZED (
     SELECT doc, late, max(identified) AS known, {CLUSTER_SUMS.format(y="y")}
     FROM answers JOIN scored USING (trace) GROUP BY doc, late, cluster
 )
-SELECT doc, any_value(moment), late, [{MOMENTS}], max(known)
+SELECT doc, any_value(moment), late, [{MOMENTS}, max(known)]
 FROM changed LEFT JOIN summed USING (doc) GROUP BY doc, late
 """
 """A text that is still retrieved beside a newer one is another passage of the same id, not an older version."""
@@ -240,11 +238,11 @@ WITH retrievals AS MATERIALIZED ({{retrievals}}
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
     FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
 ), summed AS (
-    SELECT doc, [{MOMENTS}] AS moments, max(known) AS identified
+    SELECT doc, [{MOMENTS}, max(known)] AS moments
     FROM (SELECT doc, cluster, max(identified) AS known, {CLUSTER_SUMS.format(y="y")}
           FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
-SELECT listed.* EXCLUDE (z, kept), history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy,
+SELECT listed.* EXCLUDE (z, kept), history.queries, history.last_seen, moments, whole.wy AS whole_wy,
        whole.w AS whole_w, totals.queries AS all_queries, totals.traces AS all_traces
 FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
 """
@@ -267,7 +265,6 @@ class _Rated(NamedTuple):
     queries: int
     last_seen: datetime
     moments: Sequence[float] | None
-    identified: int | None
     whole_wy: float | None
     whole_w: float | None
     all_queries: int
@@ -297,7 +294,7 @@ def _document(
         queries=row.queries,
         used_share=row.used_share,
         shrunk=row.shrunk,
-        quality=Figures.of(moments.estimate() if moments else None, identified=row.identified or 0),
+        quality=Figures.of_sums(moments),
         quality_without=((row.whole_wy or 0.0) - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
         hub=row.hub,
         last_seen=row.last_seen,
