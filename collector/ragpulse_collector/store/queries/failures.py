@@ -68,11 +68,14 @@ def failure_of(first_to_last: str | None = None) -> str:
 
 
 def _whose_verdict(evaluator: str, condition: str, within: str) -> str:
+    verdicts = f"evaluator = {evaluator} AND status = 'ok' AND {within}"
+    unit = "hash(trace_id, span_id)"
+    # Few verdicts meet the condition: only of their units the newest is looked for.
     return f"""
-        SELECT any_value(trace_id) FROM {COUNTED} WHERE evaluator = {evaluator} AND status = 'ok' AND {IN_LISTS}
-        AND source IN ('online', 'replay') AND {within}
-        AND hash(trace_id, span_id) IN (SELECT hash(trace_id, unit_span_id) FROM raw.trace_facts WHERE latest)
-        GROUP BY hash(trace_id, span_id) HAVING arg_max(coalesce({condition}, false), created_at)"""
+        SELECT any_value(trace_id) FROM {COUNTED} WHERE {verdicts} AND {IN_LISTS} AND source IN ('online', 'replay')
+        AND {unit} IN (SELECT {unit} FROM raw.scores WHERE {verdicts} AND {condition})
+        AND {unit} IN (SELECT hash(trace_id, unit_span_id) FROM raw.trace_facts WHERE latest)
+        GROUP BY {unit} HAVING arg_max(coalesce({condition}, false), created_at)"""
 
 
 def evaluators_before(kind: str | None) -> list[str]:

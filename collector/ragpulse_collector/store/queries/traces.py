@@ -13,6 +13,7 @@ from ragpulse_collector.instants import EPOCH
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.connection import literal
 from ragpulse_collector.store.protocol import Rows, Store, Within
+from ragpulse_collector.store.queries.failures import FAILURE, KINDS
 from ragpulse_collector.store.queries.labels import label_column, labels_in, undecided_with_labels, with_labels
 from ragpulse_collector.store.schema import REQUESTS_SINCE
 from ragpulse_collector.store.units.row import REQUEST
@@ -266,6 +267,10 @@ class GroupColumn(str):
     largest: str
 
 
+_OF_FEW = ("answer", "error", label_column(FAILURE))
+"""Columns that have so few values that nobody counts them."""
+
+
 class Grouping(NamedTuple):
     """What to group by, and how many groups are read as `OTHER`."""
 
@@ -275,8 +280,8 @@ class Grouping(NamedTuple):
 
 def grouping_of(store: Store, within: Within, filter: Filter, columns: tuple[str, ...], limit: int) -> Grouping:
     """Return a grouping into at most `limit` groups of the traces in a range, the largest ones, and `OTHER`."""
-    if not columns:
-        return Grouping()
+    if not columns or (columns[0] in _OF_FEW and len(columns) == 1 and limit > len(KINDS)):
+        return Grouping(columns)
     group = f"hash({', '.join(f'{column}::VARCHAR' for column in columns)})"
     rows = store.read(
         f"SELECT {group} AS g, count(*) AS n, count(*) OVER () FROM {with_columns('traces', columns, filter)}"
