@@ -10,10 +10,11 @@ from .reading import client, text_of
 
 
 def test_health_says_how_long_evaluations_wait() -> None:
-    """The age of the oldest is beside how many are due; with nothing due there is none."""
+    """The age of the oldest is beside how many are due; with nothing due there is none; attempts after results."""
     assert "Pending 4 Oldest pending 7 s Results a second 2.5 Backlog done in about 2 s Done" in text_of(
         client().get("/health").text
     )
+    assert "of them invalid 2 Failed attempts 4 Dropped" in text_of(client().get("/health").text)
     assert "9 calls have no price. Add it to [prices]." in text_of(client().get("/health").text)
     assert "Oldest pending – Results a second 0 Backlog done in about – Done" in text_of(
         client(FakeApi(empty=True)).get("/health").text

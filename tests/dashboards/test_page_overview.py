@@ -116,6 +116,17 @@ def test_an_empty_store_shows_the_lines_to_paste() -> None:
     assert "waiting for the first span" in text
 
 
+def test_the_first_answers_are_not_missed_for_an_older_reading() -> None:
+    """A reading of minutes ago without any answer is not shown: the first may have come since."""
+
+    class Begun(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            now = super().get_overview(params)
+            return now | {"n_traces": 0} if params.get("max_age") else now
+
+    assert "No answer in this range" not in text_of(client(Begun()).get("/").text)
+
+
 def test_the_range_and_filters_reach_the_api_and_every_link() -> None:
     """What the URL says is what is asked, and the next page keeps it."""
     api = FakeApi()

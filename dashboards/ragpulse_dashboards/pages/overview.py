@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, cast
 
 from starlette.requests import Request
@@ -98,7 +99,10 @@ async def overview(site: Site, request: Request) -> Response:
     figures = await _read_traffic(site, view, max_age) if _can_reload(request) else None
     if figures is None:
         pinned, kept = query.getlist("quality"), _kept(query.get("width", ""))
-        figures = await _read(site, view, pinned=pinned, corrected=corrected, max_age=max_age, kept=kept)
+        read = partial(_read, site, view, pinned=pinned, corrected=corrected, kept=kept)
+        figures = await read(max_age=max_age)
+        if max_age and not figures.overview.n_traces:  # the first answers may have come since
+            figures = await read(max_age=0.0)
     answer = figures.overview
     if answer.newest_span is None and not answer.n_traces:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
