@@ -169,7 +169,7 @@ def _until_scored(folder: Path, temporary: Path, count: int) -> None:
     idle_mb, begun, load = server.memory_mb("VmRSS"), time.perf_counter(), Load(bodies_in(folder))
     load.send_all([server.connection] * CONNECTIONS)
     while not _is_done(server, count // 4):
-        time.sleep(1.0)
+        time.sleep(2.0)
     wall_s, cpu_s = time.perf_counter() - begun, server.cpu_s() + server.children_cpu_s()
     scored = sql(server, "select count(DISTINCT trace_id) from raw.scores")[0][0]
     beside_mb = sum(_rss_mb(pid) for pid in server.children())
