@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import kubernetes_validate
 import pytest
 import yaml
+from lake_servers import free_port
 from starlette.datastructures import Headers
 from traffic import rag_trace, send
 from waiting import eventually, until
@@ -123,8 +123,7 @@ def image_environment(**more: str) -> dict[str, str]:
 
 def test_the_image_starts_at_once_and_prints_a_key_once(tmp_path: Path) -> None:
     """The image's variables and commands, as they are: a key is printed once and works at the next start."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = image_environment(RAGPULSE_DB=str(tmp_path / "ragpulse.duckdb"), RAGPULSE_PORT=port)
     secrets: list[str] = []
     healthy = [sys.executable, "-m", "ragpulse_collector", "healthy"]

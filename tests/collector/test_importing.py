@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from lake_servers import free_port
 from waiting import WITHIN_S, eventually, until
 
 from ragpulse_collector.app import Collector
@@ -126,9 +126,7 @@ def serving(name: str, folder: Path) -> Iterator[str]:
     binary = CACHE / f"import-{name}" / "bin"
     if not (binary / name).exists():
         pytest.skip(f"{binary} has no {name}: make the environment with `uv venv` and install the package")
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = str(place.getsockname()[1])
+    port = str(free_port())
     environment = {
         "PATH": f"{binary}:/usr/bin:/bin", "HOME": str(folder), "PHOENIX_WORKING_DIR": str(folder),
         "PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": port, "PHOENIX_GRPC_PORT": "0",

@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from lake_servers import free_port
 from traffic import rag_trace, send
 from waiting import eventually, until
 
@@ -55,8 +55,7 @@ class Proxy:
 
     def __init__(self, folder: Path, collector: str, headers: str) -> None:
         certificate, key = _certificate(folder)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         known = {"folder": folder, "port": self.port, "certificate": certificate, "key": key}
         path = folder / "nginx.conf"
         path.write_text(CONFIGURATION.format(**known, collector=collector, headers=headers))
