@@ -14,6 +14,7 @@ from ragpulse_collector.store.schema import SCHEMA_VERSION
 
 OLD = 2
 _PROCESS = """
+__file__ = "-c"  # DuckDB takes a program without a file for a notebook, where slow statements print their progress
 import os, signal, sys
 import duckdb
 from lake_servers import trust_extensions

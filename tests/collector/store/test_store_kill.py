@@ -19,6 +19,7 @@ ROUNDS = int(os.environ.get("RAGPULSE_KILL_ROUNDS", "3"))
 BATCH = 20
 
 _WRITER = """
+__file__ = "-c"  # without it a slow statement prints its progress among the answers, as in a notebook
 import pickle, sys, threading
 from datetime import datetime, timedelta
 from ragpulse_collector.records import Batch, RawBody, SpanBatch
