@@ -55,8 +55,9 @@ gc.set_threshold(50_000, 10, 10)
 # together.
 _FIRST = (
     "test_lake", "test_lake_contract", "test_importing", "test_browser", "test_serve", "test_interaction",
-    "test_security", "test_tasks", "test_isolated", "test_judge_check", "test_upgrade", "test_headline", "test_judges",
-    "test_examples", "test_real_disks", "test_users", "test_demo", "test_docs", "test_versions",
+    "test_security", "test_tasks", "test_isolated", "test_judge_check", "test_upgrade", "test_demo", "test_judges",
+    "test_change_one_thing", "test_daylight", "test_examples", "test_real_disks", "test_users", "test_headline",
+    "test_lake_upgrade", "test_store_kill", "test_docs", "test_versions", "test_one_incident",
     "test_serve_files", "test_huge_trace", "test_reader_process", "test_pipeline", "test_instrument",
 )  # fmt: skip
 

@@ -232,10 +232,10 @@ def test_one_range_is_told_one_way(tmp_path: Path) -> None:
     moving = {said(store, now, f"{now - timedelta(hours=8):%FT%TZ}", f"{now:%FT%TZ}") for now in looks}
     assert len(moving) == 2
     fixed = {said(store, END + timedelta(hours=look), f"{T0 + timedelta(hours=8):%FT%TZ}", f"{END:%FT%TZ}")
-             for look in range(0, 50, 6)}  # fmt: skip
+             for look in (0, 6, 24, 48)}  # fmt: skip
     assert len(fixed) == 1
     for _, same in groupby(
-        (END + timedelta(seconds=100 * look) for look in range(18)), key=lambda now: (now - T0) // STEP
+        (END + timedelta(seconds=145 * look) for look in range(8)), key=lambda now: (now - T0) // STEP
     ):
         assert len({said(store, now) for now in same}) == 1
     store.close()
