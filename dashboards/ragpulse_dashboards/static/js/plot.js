@@ -48,7 +48,8 @@ export function tickLabels(unit, ticks, step) {
   const scale = size === 1e4 ? 1e3 : size;
   let digits = 0;
   while (digits < 9 && Math.abs((step / scale) * 10 ** digits - Math.round((step / scale) * 10 ** digits)) > 1e-6) digits += 1;
-  return ticks.map((tick) => `${before}${(tick / scale).toFixed(digits)}${after}`);
+  const most = ["ratio", "share"].includes(unit.toLowerCase()) ? 1 : Infinity; // the room above has no value
+  return ticks.map((tick) => (tick > most + 1e-9 ? "" : `${before}${(tick / scale).toFixed(digits)}${after}`));
 }
 
 /** Columns for uPlot: per line its value and, where there is an interval, its edges; buckets that the range holds in part are drawn apart. */
@@ -226,8 +227,9 @@ function scaleY(spec) {
   const limits = spec.targets.map((target) => target.value).concat(spec.level ?? []);
   const ratio = (low, high) => [Math.max(0, Math.min(low - 0.05, 0.8, ...limits)), Math.min(1.02, Math.max(high + 0.05, 0.2, ...limits))];
   if (spec.unit === "ratio") {
-    // The wide interval of a thin bucket is clipped, so that it does not flatten the others.
-    const seen = spec.lines.flatMap((line) => line.v.flatMap((value, index) => (value === null ? [] : line.lo && !line.thin[index] ? [value, line.lo[index], line.hi[index]] : [value])));
+    // The wide interval of a thin bucket is clipped, so that it does not flatten the others, if there are others.
+    const thin = spec.lines.every((line) => line.v.every((value, index) => value === null || line.thin[index]));
+    const seen = spec.lines.flatMap((line) => line.v.flatMap((value, index) => (value === null ? [] : line.lo && (thin || !line.thin[index]) ? [value, line.lo[index] ?? value, line.hi[index] ?? value] : [value])));
     return { range: () => (seen.length ? ratio(Math.min(...seen), Math.max(...seen)) : [0, 1]) };
   }
   return { range: (plot, low, high) => [0, high > 0 ? Math.max(high, ...limits.filter((limit) => limit < high * 3)) * 1.12 : 1] };
