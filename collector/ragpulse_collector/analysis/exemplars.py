@@ -21,7 +21,7 @@ from ragpulse_collector.store.estimates import CLUSTER, ENOUGH_USERS, KEPT
 from ragpulse_collector.store.queries.labels import labels_within
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import MEASURES, measured, sample_of
-from ragpulse_collector.store.queries.traces import DIMENSIONS, with_columns
+from ragpulse_collector.store.queries.traces import DIMENSIONS, of_range
 from ragpulse_collector.store.views import UNCLEAR
 
 _COUNT = 5
@@ -86,13 +86,12 @@ class _Source(NamedTuple):
 def _requests(query: Query, metric: str) -> str:
     """Return the requests of the query, weighted by the labels that it reads."""
     known = traffic_of(metric)
-    relation = with_columns("traces", known.labels if known else (), query.filters)
-    return f"{relation} WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns}"
+    return of_range(query.filters, known.labels if known else ())
 
 
 def _values_of(query: Query, metric: str) -> _Source:
     column = column_of(metric)
-    sql = f"SELECT trace_id AS id, {column} AS y FROM {_requests(query, metric)} AND {column} IS NOT NULL"
+    sql = f"SELECT trace_id AS id, {column} AS y {_requests(query, metric)} AND {column} IS NOT NULL"
     return _Source(sql, query.parameters)
 
 
@@ -163,7 +162,7 @@ def requests_of(store: Store, metric: str, query: Query) -> tuple[Sequence[Chart
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
             f" {KEPT} AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query, upstream_pi,"
-            f" NULL AS scored_by, NULL AS verdict FROM {_requests(query, metric)}",
+            f" NULL AS scored_by, NULL AS verdict {_requests(query, metric)}",
             query.parameters,
         )
     rows = store.read(

@@ -29,7 +29,7 @@ from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.failures import FAILURE, KINDS
 from ragpulse_collector.store.queries.labels import SHARES_OF, STORED, label_column
 from ragpulse_collector.store.queries.scores import FEEDBACK, MEASURES, feedback_name, measured
-from ragpulse_collector.store.queries.traces import Filter, requests_since, version_starts, versions_in, with_columns
+from ragpulse_collector.store.queries.traces import Filter, of_range, requests_since, version_starts, versions_in
 from ragpulse_collector.store.topics import OTHER_TOPIC, stored_topics
 from ragpulse_evaluators.statistics import Moments
 
@@ -202,7 +202,7 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     known = (_counted(f"{name} IS NOT NULL") for name in lacking)
     parameters = {**window.parameters, **filters.parameters}
     columns = (f"{window.bucket('start_time')} AS t", *groups, *values.values(), *known, *_TOTALS)
-    source = _inside(filters, groups)
+    source = of_range(filters, groups)
     rows = store.read(f"SELECT {', '.join(columns)} {source} GROUP BY ALL HAVING count(*) > 0", parameters).rows
     first = 1 + len(groups)
     middle, totals = first + len(values), first + len(values) + len(lacking)
@@ -225,7 +225,7 @@ def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
 
 def cost_unknown_reason(store: Store, window: Window, filters: Filter) -> str | None:
     """Return why most of the requests without a cost have none; None where every cost is known."""
-    sql = f"SELECT mode(cost_unknown_reason) {_inside(filters)} AND cost_usd IS NULL"
+    sql = f"SELECT mode(cost_unknown_reason) {of_range(filters)} AND cost_usd IS NULL"
     rows = store.read(sql, {**window.parameters, **filters.parameters}).rows
     reason: str | None = rows[0][0]
     return reason
@@ -292,7 +292,7 @@ def adding(
     """Return the query for requests with their bucket `t`, their probability `pi` and what they add, `y`."""
     return (
         f"SELECT *, {window.bucket('start_time')} AS t, {KEPT} AS pi, {value} AS y"
-        f" {_inside(filters, columns)} AND {condition}"
+        f" {of_range(filters, columns)} AND {condition}"
     )
 
 
@@ -332,7 +332,7 @@ def _failing(store: Store, window: Window, filters: Filter, groups: tuple[str, .
     group_sql = "".join(f", {group}" for group in groups)
     users = (
         f"SELECT {window.bucket('start_time')} AS t{group_sql}, {_user(CLUSTER)}, count(*) AS n,"
-        f" count(*) FILTER (error) AS k, min({KEPT}) AS rarest {_inside(filters, groups)} GROUP BY ALL"
+        f" count(*) FILTER (error) AS k, min({KEPT}) AS rarest {of_range(filters, groups)} GROUP BY ALL"
     )
     whole_users = (
         f"SELECT NULL AS t{group_sql}, max(identified) AS identified, min(rarest) AS rarest,"
@@ -384,21 +384,16 @@ def _tails(store: Store, window: Window, filters: Filter, limits: str) -> list[T
     counts = (_counted(one) for one in ("latency_ms IS NOT NULL", "latency_ms > usual", "cost_usd IS NOT NULL"))
     rows = store.read(
         f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd, upstream_pi"
-        f" {_inside(filters)}) SELECT t, {ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
+        f" {of_range(filters)}) SELECT t, {ESTIMATED}, sum({WEIGHT} * {WEIGHT}) / {_REQUESTS},"
         f" {', '.join((*counts, *sums))} FROM known, ({limits}) GROUP BY t ORDER BY t",
         {**window.parameters, **filters.parameters},
     ).rows
     return [Tail(*row) for row in rows]
 
 
-def _inside(filters: Filter, columns: tuple[str, ...] = ()) -> str:
-    relation = with_columns("traces", columns, filters)
-    return f"FROM {relation} WHERE start_time >= $first AND start_time < $last AND {filters.on_columns}"
-
-
 def p95(store: Store, window: Window, filters: Filter) -> float:
     """Return the 95th percentile of latency over the whole window, 0 without requests."""
-    parameters, inside = {**window.parameters, **filters.parameters}, _inside(filters)
+    parameters, inside = {**window.parameters, **filters.parameters}, of_range(filters)
     ((value, estimated),) = store.read(f"SELECT quantile_cont(latency_ms, 0.95), {ESTIMATED} {inside}", parameters).rows
     if estimated and value is not None:
         (value,) = weighted_quantile(store, f"SELECT * {inside}", "latency_ms", 0.95, parameters).values()
@@ -407,7 +402,7 @@ def p95(store: Store, window: Window, filters: Filter) -> float:
 
 def requests_by_service(store: Store, query: Query) -> dict[str, float]:
     """Return how many requests each service has; empty text for those without one."""
-    sql = f"SELECT coalesce(service, ''), {_REQUESTS} {_inside(query.filters)} GROUP BY 1"
+    sql = f"SELECT coalesce(service, ''), {_REQUESTS} {of_range(query.filters)} GROUP BY 1"
     return dict(store.read(sql, query.parameters).rows)
 
 

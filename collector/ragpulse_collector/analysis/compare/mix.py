@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ragpulse_collector.analysis.compare.sides import Compared, SideUnits
 from ragpulse_collector.analysis.query import Query
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.traces import FACTS, metadata_column, public_name
+from ragpulse_collector.store.queries.traces import FACTS, metadata_column, of_range, public_name
 from ragpulse_evaluators.statistics import Interval
 
 _SAMPLE, _COMMON = 2_000, 0.8
@@ -25,8 +25,8 @@ _LONGEST = 40
 def request_keys(store: Store, query: Query) -> list[str]:
     """Return the columns that most requests have with a few values: of the metadata (tenant, language), and topic."""
     rows = store.read(
-        f"WITH drawn AS (SELECT metadata, topic FROM ({FACTS}) WHERE start_time >= $first AND start_time < $last"
-        f" AND {query.filters.sql} USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (1))"
+        f"WITH drawn AS (SELECT metadata, topic {of_range(query.filters, relation=f'({FACTS})')}"
+        f" USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (1))"
         " (SELECT e.key FROM (SELECT unnest(map_entries(metadata)) AS e FROM drawn) WHERE e.value IS NOT NULL"
         f" GROUP BY e.key HAVING count(*) >= {_COMMON} * (SELECT count(*) FROM drawn)"
         f" AND count(DISTINCT e.value) BETWEEN {_FEWEST} AND {_MOST_VALUES}"

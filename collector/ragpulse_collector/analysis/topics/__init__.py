@@ -18,7 +18,7 @@ from ragpulse_collector.store import topics as stored
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, KEPT, WEIGHT
 from ragpulse_collector.store.queries.scored_traces import ScoredTrace, trace_rows
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.store.queries.traces import FACTS, Filter, with_columns
+from ragpulse_collector.store.queries.traces import FACTS, Filter, of_range
 from ragpulse_collector.topics.fitting import same
 from ragpulse_evaluators.statistics import Interval, Moments, Uncertain, benjamini_hochberg, minus
 
@@ -343,8 +343,7 @@ def _worst(store: Store, query: Query, evaluator: str) -> dict[str, Sequence[str
 
 
 def _inside(filters: Filter) -> str:
-    relation = with_columns(f"({FACTS})", (), filters)
-    return f"FROM {relation} WHERE start_time >= $first AND start_time < $last AND {filters.on_columns}"
+    return of_range(filters, relation=f"({FACTS})")
 
 
 def _once(rows: Sequence[ScoredTrace]) -> list[ScoredTrace]:

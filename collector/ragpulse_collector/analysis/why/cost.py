@@ -19,7 +19,7 @@ from ragpulse_collector.analysis.why.parts import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, WEIGHT
-from ragpulse_collector.store.queries.traces import with_columns
+from ragpulse_collector.store.queries.traces import of_range
 from ragpulse_evaluators.statistics import Uncertain, student_quantile
 
 _SHOWN, _FEWEST = 6, 5
@@ -34,14 +34,13 @@ _SQL = f"""
            coalesce(sum(cost_usd * {WEIGHT}) FILTER (read), 0)
     FROM (SELECT *, greatest(1, coalesce(input_tokens, 0) + coalesce(output_tokens, 0)) AS tokens,
                  cost_usd IS NOT NULL AS read
-          FROM {{requests}} WHERE start_time >= $first AND start_time < $last AND {{filter}})
+          {{requests}})
     GROUP BY ALL ORDER BY ALL"""
 
 
 def cost_change(store: Store, query: Query, at: datetime) -> BeforeAfter:
     """Return what the cost after a moment consists of, against the time before; the requests of a user are alike."""
-    sql = _SQL.format(requests=with_columns("traces", (), query.filters), filter=query.filters.on_columns)
-    rows = store.read(sql, {**query.parameters, "at": at}).rows
+    rows = store.read(_SQL.format(requests=of_range(query.filters)), {**query.parameters, "at": at}).rows
     groups = sorted({row[0] for row in rows})
     models = _models(rows)
     before, after, figures = _figures(models)

@@ -312,6 +312,12 @@ def with_columns(relation: str, columns: Iterable[str], filter: Filter | None = 
     return f"(SELECT * REPLACE ({', '.join(grouped)}) FROM {made})" if grouped else made
 
 
+def of_range(filter: Filter, columns: Iterable[str] = (), relation: str = "traces") -> str:
+    """Return `FROM ... WHERE ...` for the requests of the range that pass the filter, with `columns` to group by."""
+    rows = with_columns(relation, columns, filter)
+    return f"FROM {rows} WHERE start_time >= $first AND start_time < $last AND {filter.on_columns}"
+
+
 def _or_other(column: GroupColumn) -> str:
     value, other = (column, "NULL") if column == "error" else (f"{column}::VARCHAR", literal(OTHER))
     return f"CASE WHEN {column.largest} THEN {value} ELSE {other} END AS {column}"
