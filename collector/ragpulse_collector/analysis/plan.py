@@ -14,7 +14,6 @@ from ragpulse_collector.refusals import Invalid, NotFound
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost, refuse_unclear
-from ragpulse_collector.store.queries.traces import of_range
 from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import Estimate, Moments, needed_n
 
@@ -65,7 +64,9 @@ def plan(store: Store, query: Query, evaluator: str, half_width: float) -> Plan:
         )
     needed = _needed(current(estimates(store, evaluator, query.window, query.filters)), half_width)
     traces, users = store.read(
-        f"SELECT count(*), count(DISTINCT {CLUSTER}) {of_range(query.filters)}", query.parameters
+        f"SELECT count(*), count(DISTINCT {CLUSTER}) FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.sql}",
+        query.parameters,
     ).rows[0]
     day = 86_400 / (query.window.last - query.window.first).total_seconds()
     a_day, users_a_day, n = traces * day, users * day, needed.n
