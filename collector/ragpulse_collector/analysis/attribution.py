@@ -16,6 +16,7 @@ from ragpulse_collector.analysis.selection import Window, grouping
 from ragpulse_collector.analysis.traffic import adding, by_user
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
+from ragpulse_collector.store.queries.decisions import NOT_DRAWN
 from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.views import UNCLEAR
@@ -222,7 +223,7 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
             sample = sample_of(store, name, query.window.parameters, query.filters, columns=groups, prefix=f"{role}_")
             passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
             parts.append(
-                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, status, '{role}' AS role,"
+                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, status, evaluator, '{role}' AS role,"
                 f" CASE WHEN status = 'ok' AND NOT {UNCLEAR} THEN {passed} END AS ok{group_sql}"
                 f" FROM ({sample.sql}) WHERE pi > 0"
             )
@@ -231,8 +232,10 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         return []
     verdicts = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in names)
     units = (
-        f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
-        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{group_sql}"
+        f"WITH verdicts AS ({' UNION ALL '.join(parts)})"
+        f" SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
+        f" FROM verdicts WHERE unit NOT IN (SELECT unit FROM ({NOT_DRAWN}) ANTI JOIN verdicts USING (unit, evaluator))"
+        f" GROUP BY unit{group_sql}"
         " HAVING (count(ok) > 0 OR bool_or(status <> 'skipped'))"  # what is unclear or failed is an answer, too
         + (" AND bool_or(role = 'faithful')" if roles.faithful else "")  # the others are in the weights of these
     )
@@ -240,7 +243,7 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
         f"SELECT {query.window.bucket('request_time')},"
         f" count(*) FILTER (coalesce({', '.join(names)}) IS NOT NULL), sum(1 / pi), {', '.join(names)}{group_sql}"
         f" FROM ({units}) GROUP BY ALL",
-        parameters,
+        {**parameters, "names": [name for name in names.values() if name]},
     ).rows
     return [
         _Pattern(start, n, weight, faithful, sufficient, used, answered, tuple(group))

@@ -267,6 +267,19 @@ def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
     assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
 
 
+def test_blame_counts_each_request_once_where_judges_have_rates_of_their_own(store: EmbeddedStore) -> None:
+    """Of 1,000 good answers half are judged, a tenth by both judges: they stand for a thousand, not for more."""
+    units = Units(store)
+    for number in range(1_000):
+        units.unit(number)
+        for evaluator, pi in (("groundedness", 0.5), ("context_recall", 0.1)):
+            if units.decision(number, evaluator, pi=pi, u=number / 1_000):
+                units.score(number, evaluator, 0.9)
+    units.save()
+    (cell,) = ask(store, "blame", {**DAY, "step": "1h"}, clock=now)["cells"]
+    assert (cell["n"], cell["good"], cell["unknown"]) == (100, pytest.approx(1_000), 0.0)
+
+
 @pytest.mark.parametrize(
     ("used", "verdict", "kind"),
     [
