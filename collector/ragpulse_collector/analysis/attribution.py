@@ -234,7 +234,7 @@ def _patterns(store: Store, query: Query, groups: tuple[str, ...], roles: Roles)
     units = (
         f"WITH verdicts AS ({' UNION ALL '.join(parts)})"
         f" SELECT any_value(request_time) AS request_time, min(pi) AS pi, {verdicts}{group_sql}"
-        f" FROM verdicts WHERE unit NOT IN (SELECT unit FROM ({NOT_DRAWN}) ANTI JOIN verdicts USING (unit, evaluator))"
+        f" FROM verdicts ANTI JOIN (FROM ({NOT_DRAWN}) ANTI JOIN verdicts USING (unit, evaluator)) USING (unit)"
         f" GROUP BY unit{group_sql}"
         " HAVING (count(ok) > 0 OR bool_or(status <> 'skipped'))"  # what is unclear or failed is an answer, too
         + (" AND bool_or(role = 'faithful')" if roles.faithful else "")  # the others are in the weights of these

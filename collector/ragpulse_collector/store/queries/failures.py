@@ -73,7 +73,7 @@ def _whose_verdict(evaluator: str, condition: str, within: str) -> str:
     # Few verdicts meet the condition: only of their units the newest is looked for.
     return f"""
         SELECT any_value(trace_id) FROM {COUNTED} WHERE {verdicts} AND {IN_LISTS} AND source IN ('online', 'replay')
-        AND {unit} IN (SELECT {unit} FROM raw.scores WHERE {verdicts} AND {condition})
+        AND {unit} IN (SELECT {unit} FROM {COUNTED} WHERE {verdicts} AND {condition})
         AND {unit} IN (SELECT hash(trace_id, unit_span_id) FROM raw.trace_facts WHERE latest)
         GROUP BY {unit} HAVING arg_max(coalesce({condition}, false), created_at)"""
 
