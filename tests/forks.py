@@ -77,7 +77,7 @@ class Forked:
 
 
 def run(
-    code: str, *arguments: str, timeout_s: float = 60, cwd: Path | None = None, env: Mapping[str, str] = os.environ
+    code: str, *arguments: str, timeout_s: float = 300, cwd: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that prints little, as `python -c` does."""
     process = Forked(arguments, cwd=cwd or Path.cwd(), env=env, code=code)

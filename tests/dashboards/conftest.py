@@ -129,7 +129,7 @@ class Browser:
         from playwright.sync_api import sync_playwright
 
         self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), timeout=120_000)
 
     def visit(
         self,
@@ -157,7 +157,7 @@ class Browser:
             context = self._contexts[kind]
         page = context.new_page()
         try:
-            page.set_default_timeout(60_000)
+            page.set_default_timeout(120_000)
             visit = Visit(page=page, base=base)
             visit.watch()
             result = steps(visit)
