@@ -41,7 +41,7 @@ from ragpulse_evaluators.runner import LAST_S, gate_of
 _log = logging.getLogger(__name__)
 _BATCH = 512
 """The most judged jobs in one batch: jobs of a batch share reads and commits."""
-_CHECKED = 4096
+_CHECKED = 1024
 """Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
 _CHECKED_BATCHES = 2
 """Such batches at once: the cases of one are read, or its results stored, while another is scored."""
@@ -49,7 +49,7 @@ _KEPT = 0.8
 """What a result leaves of the weight of those before, in the speed of the checks."""
 _OWN = 64
 """Jobs of one evaluator that may wait without a judge, in one batch and running at once: each has its own lane."""
-_FETCH = 16384
+_FETCH = 8192
 """Jobs read from the store at once."""
 _THREADS = 64
 _CANCEL_S = 0.5
