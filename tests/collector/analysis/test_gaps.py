@@ -7,16 +7,17 @@ import io
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ask
+from asking import ask, query_of
 from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.analysis.gaps.groups import GapKind, Groups, SampledQuestion
+from ragpulse_collector.analysis.topics import TopicFigures, topic_report
 from ragpulse_collector.cli import run
 from ragpulse_collector.refusals import Conflict
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -71,6 +72,11 @@ def many(subject: str, turn: int) -> str:
     return f"user-{turn % 20}"
 
 
+def topics(store: EmbeddedStore) -> Sequence[TopicFigures]:
+    """The topics of the last day."""
+    return topic_report(store, query_of({"from": "-1d"}, T0), "groundedness", limit=9).topics
+
+
 def gaps(store: EmbeddedStore, **params: Any) -> Any:
     """The content of `GET gaps`."""
     return ask(store, "gaps", params, clock=lambda: T0, lead="groundedness")
@@ -93,7 +99,29 @@ def test_planted_gaps_are_found_and_nothing_else(store: EmbeddedStore) -> None:
         assert len(set(gap["trace_ids"])) >= 20
         assert f"### Missing content: {', '.join(gap['terms'])}\n\n{gap['text']}." in gap["issue"]
     assert "% unanswered; nearest document kb/webhook.md" in answer["gaps"][0]["text"]
-    assert answer["questions"] == len(SUBJECTS) * EACH
+    (said,) = store.read(
+        "SELECT count(DISTINCT (user_id, lower(rtrim(query, '?')), answer, passing)) FROM traces t"
+        " LEFT JOIN scores s ON s.trace_id = t.trace_id AND status = 'ok' WHERE query IS NOT NULL"
+    ).rows
+    assert len(SUBJECTS) * EACH > answer["questions"] == said[0]
+
+
+@pytest.mark.parametrize("user", ["bot", "user-1"], ids=["a user of its own", "a user like others"])
+def test_what_one_user_repeats_is_one_question(store: EmbeddedStore, user: str) -> None:
+    """Hundreds of failed repeats, in any case: neither a gap nor its share, nor the share of a topic."""
+    fill(store, refused={"webhook": 0.6}, wrong={}, users=many)
+    store.write(lambda tx: tx.execute("UPDATE raw.trace_facts SET topic = regexp_extract(query, 'webhook|parcel')"))
+    (before,), shares = gaps(store)["gaps"], {t.name: t.share.value for t in topics(store)}
+    units = Units(store)
+    for number in range(1000, 1400):
+        query = "How do I retry my webhook" + ("?", " ", "!")[number % 3]
+        units.unit(number, at=T0 - timedelta(seconds=number), query=query if number % 2 else query.upper(),
+                   user_id=user, answer="refused", topic="webhook")  # fmt: skip
+    units.save()
+    (gap,), after = gaps(store)["gaps"], {t.name: t.share.value for t in topics(store)}
+    assert gap["share"]["value"] == pytest.approx(before["share"]["value"], abs=0.01)
+    assert gap["failing"]["value"] == pytest.approx(before["failing"]["value"], abs=0.03)
+    assert after == pytest.approx(shares, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +289,7 @@ def test_unclear_answers_are_apart(store: EmbeddedStore) -> None:
         )
     ).result()
     (gap,) = gaps(store)["gaps"]
-    assert (gap["kind"], "webhook" in gap["terms"], gap["failing"]["value"]) == ("ungrounded", True, 11 / 16)
+    assert (gap["kind"], "webhook" in gap["terms"], gap["failing"]["value"]) == ("ungrounded", True, 10 / 15)
 
 
 def test_words_of_few_users_are_not_shown(store: EmbeddedStore) -> None:

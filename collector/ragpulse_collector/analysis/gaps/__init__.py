@@ -19,6 +19,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.queries.traces import with_columns
+from ragpulse_collector.store.topics import SAME
 from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_collector.topics.fitting import LEAST_USERS, central
 from ragpulse_collector.topics.terms import terms_by_topic
@@ -36,11 +37,16 @@ _ROWS = f"""
     ), verdicts AS (
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded, bool_or({UNCLEAR}) AS unclear
         FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
-    ), asked AS (
-        SELECT trace_id, query, topic, {CLUSTER} AS cluster, {KEPT} AS kept, epoch(start_time) AS seconds, CASE
+    ), requests AS (
+        SELECT trace_id, query, topic, {CLUSTER} AS cluster, {SAME} AS question, {KEPT} AS kept,
+               epoch(start_time) AS seconds, CASE
                WHEN answer IN ('refused', 'empty') OR (answer IS NULL AND top_score < low) THEN ['unanswered']
                WHEN ungrounded THEN ['ungrounded'] WHEN unclear THEN ['unclear'] ELSE [] END AS kinds
         FROM t LEFT JOIN ({USUAL}) u ON u.retriever IS NOT DISTINCT FROM t.retriever LEFT JOIN verdicts USING (id)
+    ), asked AS (
+        SELECT * REPLACE (least(1, min(kept) OVER again * count(*) OVER again) AS kept) FROM requests
+        WINDOW again AS (PARTITION BY cluster, question, kinds)
+        QUALIFY row_number() OVER (again ORDER BY seconds DESC, trace_id) = 1
     ), drawn AS (
         SELECT *, count(*) OVER kind AS n, row_number() OVER (kind ORDER BY hash(trace_id)) AS place
         FROM asked WINDOW kind AS (PARTITION BY kinds)

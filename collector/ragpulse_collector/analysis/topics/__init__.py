@@ -202,8 +202,10 @@ def _read(store: Store, query: Query, evaluator: str) -> _Read:
 
 _SHARES = f"""
     WITH asked AS MATERIALIZED (
-        SELECT topic, {CLUSTER} AS cluster, {IDENTIFIED} AS identified, {WEIGHT} AS w
-        {{inside}} AND topic IS NOT NULL),
+        SELECT topic, cluster, max(identified) AS identified, greatest(1.0, max(w) / count(*)) AS w FROM (
+            SELECT topic, {CLUSTER} AS cluster, {IDENTIFIED} AS identified, {WEIGHT} AS w, {stored.SAME} AS question
+            {{inside}} AND topic IS NOT NULL)
+        GROUP BY topic, cluster, question),
     users AS MATERIALIZED (
         SELECT cluster, count(*) AS n, sum(w) AS w, sum(w * w) AS ww, max(w) AS heaviest FROM asked GROUP BY cluster),
     whole AS (
@@ -219,7 +221,7 @@ _SHARES = f"""
 
 
 def shares(store: Store, window: Window, filters: Filter) -> dict[str, Moments]:
-    """Return the share of each topic (`other` is one) in the questions with a topic."""
+    """Return the share of each topic (`other` is one) in the questions with a topic; what a user repeats is one."""
     rows = store.read(_SHARES.format(inside=_inside(filters)), {**window.parameters, **filters.parameters}).rows
     return {topic: known for topic, *sums in rows if (known := Moments.of(sums))}
 
@@ -296,7 +298,7 @@ def _figures(
         named_by=topic.named_by if topic else None,
         question=topic.question if topic else None,
         terms=topic.terms if topic else (),
-        n=round(now.n * now.mean) if now.w == now.n else round(now.wy),
+        n=round(requests.values["requests"] or 0.0),
         share=share,
         change=_change(now, before),
         change_p=change_p,

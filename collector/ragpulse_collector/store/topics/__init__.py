@@ -85,6 +85,8 @@ _COLUMNS = ", ".join(field.name for field in fields(StoredTopic))
 _ASKED = f"""
     FROM raw.trace_facts WHERE latest AND query IS NOT NULL AND environment IS DISTINCT FROM '{TEST_ENVIRONMENT}'
       AND start_time >= $since"""
+SAME = "hash(rtrim(lower(trim(query)), '?!. '))"
+"""Equal for questions that differ in case and final marks alone (SQL): those of one user are one question."""
 _NAMED = """
     SELECT a.trace_id, CASE WHEN a.topic_id = 0 THEN 'other' ELSE t.name END AS topic, a.distance
     FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($topics::INTEGER[]) AS topic_id,
