@@ -118,6 +118,7 @@ KEPT = frozenset(
         ".monitors.state",
         ".monitors.history.state",
         ".monitors.source",
+        ".monitors.window",
         "since",
         "mute_until",
         "last_seen",
