@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -140,7 +141,10 @@ def test_on_a_terminal_the_demo_serves_its_pages_until_interrupted() -> None:
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "ragpulse_collector", "demo"]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a suite in the background is started deaf to Ctrl-C
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=heard
+    ) as process:
         os.close(theirs)
         printed = ""
         while "(Ctrl-C ends)" not in printed:

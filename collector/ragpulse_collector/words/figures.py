@@ -224,7 +224,8 @@ def metric_name(metric: Any) -> str:
     if colon and family == "feedback":
         return f"{of.replace('_', ' ')} (people)"
     if colon and _SHARE_OF.match(family):
-        return f"{family.replace('_', ' ')} of {of.replace('_', ' ') if family.endswith('_share') else metric_name(of)}"
+        plain = {"topic_share": of, "failure_share": of.replace("_", " ")}
+        return f"{family.replace('_', ' ')} of {plain.get(family) or metric_name(of)}"
     return SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 

@@ -51,9 +51,12 @@ TEST_ENVIRONMENT = "regress"
 """The `environment` of test runs, like those of `ragpulse regress`: they enter live quality only on request."""
 NOT_DRAWN = f"""
     SELECT hash(trace_id, span_id) AS unit, {BARE_NAME} AS evaluator FROM raw.decisions
-    WHERE latest AND NOT sampled AND pi > 0 AND {BARE_NAME} IN (SELECT unnest($names::VARCHAR[]))
-      AND request_time >= $first AND request_time < $last"""
-"""The units that evaluators (`$names`) might have evaluated, and were not drawn for them: others stand for them."""
+    WHERE latest AND NOT sampled AND pi > 0 AND coalesce(u >= pi, true)
+      AND {BARE_NAME} IN (SELECT unnest($names::VARCHAR[])) AND request_time >= $first AND request_time < $last"""
+"""The units that evaluators (`$names`) might have evaluated, and were not drawn for them: others stand for them.
+
+What was drawn and then dropped by a budget is a missing verdict instead.
+"""
 LIVE = "reason IS DISTINCT FROM 'test_run'"
 """The condition that a decision is not about a test run."""
 DECISIONS = f"SELECT * FROM raw.decisions WHERE latest AND {LIVE} AND request_time >= $first AND request_time < $last"
