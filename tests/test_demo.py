@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from functools import partial
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
