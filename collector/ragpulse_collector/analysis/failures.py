@@ -14,7 +14,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import KEPT
 from ragpulse_collector.store.queries.failures import FAILURE, KINDS, LEAD
 from ragpulse_collector.store.queries.labels import label_column
-from ragpulse_collector.store.queries.traces import public_name, with_columns
+from ragpulse_collector.store.queries.traces import of_range, public_name
 from ragpulse_evaluators.statistics import Uncertain
 
 
@@ -72,11 +72,7 @@ def _as_uncertain(figures: Figures | None) -> Uncertain | None:
 def _shares(store: Store, query: Query, kinds: Sequence[str]) -> dict[tuple[GroupValue, ...], Figures]:
     """Return the share of each kind, by kind and group."""
     failure = label_column(FAILURE)
-    requests = (
-        f"SELECT *, {KEPT} AS pi, {failure} AS found"
-        f" FROM {with_columns('traces', (*query.groups, failure), query.filters)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {query.filters.on_columns}"
-    )
+    requests = f"SELECT *, {KEPT} AS pi, {failure} AS found {of_range(query.filters, (*query.groups, failure))}"
     source = (
         "SELECT *, (found IS NOT DISTINCT FROM kind)::INTEGER AS y"
         f" FROM ({requests}), (SELECT unnest($kinds::VARCHAR[]) AS kind)"

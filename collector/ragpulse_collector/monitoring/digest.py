@@ -133,7 +133,7 @@ class Digests:
     ) -> None:
         self._store, self._settings, self._outbox, self._targets = store, settings.digest, outbox, targets
         self._lead, self._clock, self._url = lead, clock, settings.collector.pages_url
-        self._least_users, self._tz = settings.least_users, settings.collector.tz
+        self._least_users, self._tz = settings.topics.least_users, settings.collector.tz
 
     def of(self, query: Query) -> Digest:
         """Answer `GET digest`."""

@@ -220,7 +220,7 @@ def gaps(
     evaluator: Annotated[EvaluatorName | None, "What finds unsupported answers; default: the one that leads."] = None,
 ) -> ContentGaps:
     """Groups of questions that fail: content to write, and documents that nobody retrieves or that compete."""
-    return failing_groups(*choice.asked(store, clock()), evaluator or lead(), settings.least_users)
+    return failing_groups(*choice.asked(store, clock()), evaluator or lead(), settings.topics.least_users)
 
 
 _FAILURES = {"kind": "kind", "share": "value", "lo": "lo", "hi": "hi", "n": "n", "such requests": "words"}

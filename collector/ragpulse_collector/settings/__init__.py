@@ -318,11 +318,6 @@ class Settings(Section):
         """Return the absolute path of the file these came from; None for defaults."""
         return None if self.source is None else Path(self.source).absolute()
 
-    @property
-    def least_users(self) -> int:
-        """How many users asked a question, or used a word, that is shown."""
-        return self.topics.least_users
-
     def code(self) -> list[str]:
         """Return the Python files and modules that the configuration file loads, which runs their code."""
         path = self.path()

@@ -18,7 +18,7 @@ from ragpulse_collector.analysis.why.documents import documents
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, KEPT
 from ragpulse_collector.store.queries.scores import sample_of
-from ragpulse_collector.store.queries.traces import with_columns
+from ragpulse_collector.store.queries.traces import of_range
 from ragpulse_collector.store.topics import SAME
 from ragpulse_collector.store.views import UNCLEAR
 from ragpulse_collector.topics.fitting import LEAST_USERS, central
@@ -32,8 +32,7 @@ _READ = 3_000
 """Questions of each kind, failed or not, that are read: a random sample where there are more."""
 _ROWS = f"""
     WITH t AS (
-        SELECT *, trace_id::UUID AS id FROM {{requests}}
-        WHERE start_time >= $first AND start_time < $last AND query IS NOT NULL AND {{filters}}
+        SELECT *, trace_id::UUID AS id {{inside}} AND query IS NOT NULL
     ), verdicts AS (
         SELECT trace_id AS id, bool_or(passing = false) AS ungrounded, bool_or({UNCLEAR}) AS unclear
         FROM ({{scored}}) WHERE status = 'ok' GROUP BY 1
@@ -109,8 +108,7 @@ class _Found:
 def gaps(store: Store, query: Query, lead: str, least_users: int = LEAST_USERS) -> ContentGaps:
     """Answer `GET gaps`; a group that failed fewer users is left out."""
     scored = sample_of(store, lead, query.window.parameters, query.filters)
-    requests = with_columns("traces", (), query.filters)
-    sql = _ROWS.format(scored=scored.sql, requests=requests, filters=query.filters.on_columns)
+    sql = _ROWS.format(scored=scored.sql, inside=of_range(query.filters))
     asked = [SampledQuestion(*row) for row in store.read(sql, {**query.parameters, **scored.parameters}).rows]
     found = _found(asked, least_users) if any({*one.fails} & {*get_args(GapKind)} for one in asked) else []
     firsts = first_documents(store, query, [[one.trace_id for one in group.members] for group in found])
